@@ -1,0 +1,414 @@
+//! One row of attention in f64.
+
+use super::rounding::{Approx, MAX, TINY, U, accumulation};
+use super::visibility_of;
+use crate::host::{Data, Dims, Inputs, Tensor};
+use crate::mask::Visibility;
+use crate::options::Options;
+
+/// A query row and all that it needs to know.
+pub(super) struct Row<'a> {
+    inputs: &'a Inputs<'a>,
+    softcap: Option<f64>,
+    scale: f64,
+    visibility: Visibility,
+    dims: Dims,
+    b: usize,
+    h: usize,
+    i: usize,
+    query: Vec<f64>,
+}
+
+/// A visible key of a row.
+pub(super) struct Key {
+    pub j: usize,
+    pub probability: Approx,
+    /// Bound of the probability's error without that of the denominator, which
+    /// all keys of the row share.
+    weight_error: f64,
+}
+
+/// The softmax of a row.
+pub(super) struct Softmax {
+    /// The visible keys in order.
+    pub keys: Vec<Key>,
+    pub lse: Approx,
+    /// Like [`Key::weight_error`], for the sink.
+    sink_error: f64,
+    /// Relative error of the accumulated denominator.
+    sum_error: f64,
+    has_sink: bool,
+}
+
+impl<'a> Row<'a> {
+    pub fn new(inputs: &'a Inputs, options: &Options, b: usize, h: usize, i: usize) -> Self {
+        let [batch, q_heads, q_len, qk_dim] = inputs.query.shape();
+        let [_, kv_heads, kv_len, _] = inputs.key.shape();
+        Row {
+            inputs,
+            softcap: options.softcap.map(f64::from),
+            scale: f64::from(options.scale_for(qk_dim)),
+            visibility: visibility_of(inputs, options, b),
+            dims: Dims {
+                batch,
+                q_heads,
+                kv_heads,
+                q_len,
+                kv_len,
+                qk_dim,
+                v_dim: inputs.value.shape()[3],
+            },
+            b,
+            h,
+            i,
+            query: vector(&inputs.query, [b, h, i]).collect(),
+        }
+    }
+
+    fn kv_head(&self) -> usize {
+        self.h / self.dims.group()
+    }
+
+    /// Whether row and key are within the sequence's lengths.
+    pub fn within_lengths(&self, j: usize) -> bool {
+        self.i < self.visibility.q_len as usize && j < self.visibility.kv_len as usize
+    }
+
+    /// Whether the row sees key `j`, by every rule.
+    pub fn visible(&self, j: usize) -> bool {
+        let pair = [self.b, self.h, self.i, j];
+        let Dims { q_len, kv_len, .. } = self.dims;
+        self.visibility.allows(self.i as u32, j as u32)
+            && self.inputs.mask.is_none_or(|mask| mask.visible(pair))
+            && self
+                .inputs
+                .bias
+                .is_none_or(|bias| bias.at(pair) != f32::NEG_INFINITY)
+            && self.inputs.segments.is_none_or(|(queries, keys)| {
+                queries[self.b * q_len + self.i] == keys[self.b * kv_len + j]
+            })
+    }
+
+    /// `scale * (q . k)`.
+    pub fn raw(&self, j: usize) -> Approx {
+        let (mut dot, mut in_order, mut magnitude, mut inputs) = (0f64, 0f64, 0f64, 0f64);
+        let key = vector(&self.inputs.key, [self.b, self.kv_head(), j]);
+        for (&q, k) in self.query.iter().zip(key) {
+            dot += q * k;
+            in_order += dot.abs();
+            magnitude += (q * k).abs();
+            inputs += q.abs() + k.abs();
+        }
+        if inputs.is_nan() {
+            return Approx::NAN;
+        }
+        // Scale and log2(e) may be folded into q before the products are summed.
+        let scale = self.scale.abs();
+        let folded = scale * std::f64::consts::LOG2_E;
+        if magnitude.max(inputs) * folded.max(1.0) > MAX {
+            return Approx::UNDETERMINED;
+        }
+        let terms = self.query.len();
+        let rounding = scale * (accumulation(terms, in_order, magnitude) + 3.0 * magnitude);
+        let flushed = (1.0 + scale) * (terms as f64 + inputs);
+        Approx {
+            value: self.scale * dot,
+            error: U * rounding + TINY * flushed,
+        }
+    }
+
+    /// `c * tanh(raw / c)`.
+    pub fn softcapped(&self, j: usize) -> Approx {
+        let raw = self.raw(j);
+        let Some(cap) = self.softcap else {
+            return raw;
+        };
+        raw.map(|s, error| {
+            let value = cap * (s / cap).tanh();
+            // tanh is steepest where its argument is nearest to 0.
+            let nearest = ((s.abs() - error).max(0.0) / cap).tanh();
+            let argument = error + 5.0 * U * s.abs();
+            Approx {
+                value,
+                error: argument * (1.0 - nearest * nearest) + 9.0 * U * value.abs() + cap * TINY,
+            }
+        })
+    }
+
+    /// After bias and ALiBi. Only for visible keys.
+    pub fn masked(&self, j: usize) -> Approx {
+        let mut score = self.softcapped(j);
+        if let Some(bias) = &self.inputs.bias {
+            let bias = f64::from(bias.at([self.b, self.h, self.i, j]));
+            let bias = match bias.is_infinite() {
+                true => Approx::UNDETERMINED,
+                false => Approx::exact(bias),
+            };
+            score = score.plus(bias);
+        }
+        if let Some(slopes) = self.inputs.alibi_slopes {
+            let distance = self.visibility.distance(self.i as u32, j as u32) as f64;
+            let value = -f64::from(slopes[self.h]) * distance;
+            // Distances above 2^24 are rounded too.
+            let error = 2.0 * U * value.abs() + TINY;
+            score = score.plus(Approx { value, error });
+        }
+        score.map(|value, error| match value.abs() > MAX {
+            true => Approx::UNDETERMINED,
+            false => Approx { value, error },
+        })
+    }
+
+    /// Softmax over the visible keys and the sink.
+    pub fn softmax(&self) -> Softmax {
+        let sink = self.inputs.sinks.map(|sinks| f64::from(sinks[self.h]));
+        let sink = sink.filter(|sink| sink.is_finite());
+        let scores: Vec<(usize, Approx)> = (0..self.dims.kv_len)
+            .filter(|&j| self.visible(j))
+            .map(|j| (j, self.masked(j)))
+            .collect();
+        if scores.is_empty() {
+            let lse = match sink {
+                Some(value) => Approx {
+                    value,
+                    error: 3.0 * U * value.abs(),
+                },
+                None => Approx::exact(f64::NEG_INFINITY),
+            };
+            return Softmax::uniform_state(Vec::new(), lse, sink.is_some());
+        }
+        if let Some(lse) = not_finite(&scores) {
+            return Softmax::uniform_state(scores, lse, sink.is_some());
+        }
+
+        let top = scores.iter().map(|(_, s)| s.value).fold(f64::MIN, f64::max);
+        let shift = sink.map_or(top, |sink| sink.max(top));
+        let folds = self.inputs.bias.is_none();
+        let rises = rises(&scores);
+        let weight = |score: Approx| {
+            let x = score.value - shift;
+            let exp2 = 6.0 + 4.0 * (x * std::f64::consts::LOG2_E).abs();
+            // Without a bias, log2(e) may be folded in before the subtraction.
+            let base = if folds {
+                2.0 * (score.value.abs() + shift.abs())
+            } else {
+                0.0
+            };
+            let exponent = score.error + U * (exp2 + 2.0 * x.abs() + base + 7.0 * rises);
+            let w = x.exp();
+            let error = if w == 0.0 {
+                0.0
+            } else {
+                w * exponent.min(700.0).exp_m1()
+            };
+            (w, error.min(1.0) + TINY)
+        };
+
+        let (mut sum, mut in_order, mut errors) = (0f64, 0f64, 0f64);
+        let mut keys = Vec::with_capacity(scores.len());
+        for &(j, score) in &scores {
+            let (w, error) = weight(score);
+            sum += w;
+            in_order += sum;
+            errors += error;
+            keys.push((j, w, error));
+        }
+        let (sink_weight, sink_error) = sink.map_or((0.0, 0.0), |s| weight(Approx::exact(s)));
+        sum += sink_weight;
+        errors += sink_error;
+        let sum_error = U * accumulation(keys.len(), in_order / sum, 1.0);
+        let errors = errors / sum;
+        let log = sum.ln();
+        let value = shift + log;
+        let rounding = 8.0 + 6.0 * log.abs() + 3.0 * shift.abs() + 2.0 * value.abs();
+        Softmax {
+            keys: keys
+                .into_iter()
+                .map(|(j, w, error)| Key {
+                    j,
+                    probability: Approx {
+                        value: w / sum,
+                        error: (error / sum + w / sum * (errors + sum_error + 6.0 * U)).min(1.0),
+                    },
+                    weight_error: error / sum,
+                })
+                .collect(),
+            lse: Approx {
+                value,
+                error: errors + sum_error + U * rounding,
+            },
+            sink_error: sink_error / sum,
+            sum_error,
+            has_sink: sink.is_some(),
+        }
+    }
+
+    /// The Dv values of the output.
+    pub fn output(&self, softmax: &Softmax) -> Vec<Approx> {
+        let columns = self.dims.v_dim;
+        if softmax.keys.is_empty() {
+            return vec![Approx::exact(0.0); columns];
+        }
+        if !softmax.lse.value.is_finite() {
+            return vec![softmax.lse; columns];
+        }
+        let mut mean = vec![Sum::default(); columns];
+        for key in &softmax.keys {
+            for (sum, v) in mean.iter_mut().zip(self.value_of(key.j)) {
+                sum.push(key.probability.value, v);
+            }
+        }
+        let mut spread = vec![Spread::default(); columns];
+        for key in &softmax.keys {
+            let columns = spread.iter_mut().zip(&mean).zip(self.value_of(key.j));
+            for ((spread, mean), v) in columns {
+                spread.push(key.weight_error, v - mean.value);
+            }
+        }
+        if softmax.has_sink {
+            for (spread, mean) in spread.iter_mut().zip(&mean) {
+                spread.push(softmax.sink_error, mean.value);
+            }
+        }
+        (0..columns)
+            .map(|d| self.column(softmax, d, mean[d], spread[d]))
+            .collect()
+    }
+
+    fn column(&self, softmax: &Softmax, d: usize, mean: Sum, spread: Spread) -> Approx {
+        let terms = softmax.keys.len();
+        if !mean.value.is_finite() {
+            return self.column_not_finite(softmax, d);
+        }
+        // Before the division the sum is up to n times larger.
+        if mean.largest * terms as f64 > MAX && terms > 1 {
+            return Approx::UNDETERMINED;
+        }
+        let Sum {
+            value,
+            in_order,
+            magnitude,
+            ..
+        } = mean;
+        let rounding = accumulation(terms, in_order, magnitude) + magnitude + 6.0 * value.abs();
+        Approx {
+            value,
+            error: spread.weighted.min(spread.largest)
+                + softmax.sum_error * value.abs()
+                + U * rounding
+                + TINY,
+        }
+    }
+
+    /// Column `d` where a visible value is NaN or infinite.
+    fn column_not_finite(&self, softmax: &Softmax, d: usize) -> Approx {
+        // Weights below this may have vanished in f32, and 0 * inf is NaN.
+        const VANISHING: f64 = 1e-30;
+        let mut sum = 0.0;
+        let mut vanishing = false;
+        for key in &softmax.keys {
+            let v = self.value_of(key.j).nth(d).unwrap_or(0.0);
+            if v.is_nan() {
+                return Approx::NAN;
+            }
+            if v.is_infinite() {
+                sum += v;
+                vanishing |= key.probability.value < VANISHING;
+            }
+        }
+        match vanishing {
+            true => Approx::UNDETERMINED,
+            false => Approx::exact(sum),
+        }
+    }
+
+    fn value_of(&self, j: usize) -> impl Iterator<Item = f64> + use<'a> {
+        vector(&self.inputs.value, [self.b, self.kv_head(), j])
+    }
+}
+
+impl Softmax {
+    /// Of a row without a visible key, or with scores that are not finite.
+    fn uniform_state(scores: Vec<(usize, Approx)>, lse: Approx, has_sink: bool) -> Softmax {
+        let key = |(j, _)| Key {
+            j,
+            probability: lse,
+            weight_error: 0.0,
+        };
+        Softmax {
+            keys: scores.into_iter().map(key).collect(),
+            lse,
+            sink_error: 0.0,
+            sum_error: 0.0,
+            has_sink,
+        }
+    }
+}
+
+/// Mean of the values in one column.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    value: f64,
+    /// Sum of the absolute values of the partial sums.
+    in_order: f64,
+    magnitude: f64,
+    largest: f64,
+}
+
+impl Sum {
+    fn push(&mut self, p: f64, v: f64) {
+        self.value += p * v;
+        self.in_order += self.value.abs();
+        self.magnitude += p * v.abs();
+        self.largest = self.largest.max(v.abs());
+    }
+}
+
+/// How far wrong weights may move a mean: `sum_j err(j) |v(j) - O|`, and never
+/// past the values themselves.
+#[derive(Clone, Copy, Default)]
+struct Spread {
+    weighted: f64,
+    largest: f64,
+}
+
+impl Spread {
+    fn push(&mut self, error: f64, deviation: f64) {
+        self.weighted += error * deviation.abs();
+        self.largest = self.largest.max(deviation.abs());
+    }
+}
+
+/// What becomes of a row with a score that is not finite: NaN if one is NaN.
+fn not_finite(scores: &[(usize, Approx)]) -> Option<Approx> {
+    let of = |s: &Approx| s.value.is_nan() && !s.is_undetermined();
+    if scores.iter().any(|(_, s)| of(s)) {
+        return Some(Approx::NAN);
+    }
+    scores
+        .iter()
+        .any(|(_, s)| !s.value.is_finite())
+        .then_some(Approx::UNDETERMINED)
+}
+
+/// How often a running maximum over tiles of at least four keys may rise, and
+/// twice more for merging partial results.
+fn rises(scores: &[(usize, Approx)]) -> f64 {
+    let mut top = f64::NEG_INFINITY;
+    let mut count = 0;
+    for (_, score) in scores {
+        if score.value > top {
+            top = score.value;
+            count += 1;
+        }
+    }
+    (count.min(scores.len().div_ceil(4)) + 2) as f64
+}
+
+/// The last axis of a tensor at `[b, h, i]`, exactly.
+fn vector<'a>(tensor: &Tensor<'a>, at: [usize; 3]) -> impl Iterator<Item = f64> + use<'a> {
+    let [_, heads, len, dim] = tensor.shape();
+    let start = ((at[0] * heads + at[1]) * len + at[2]) * dim;
+    let data: Data<'a> = tensor.data();
+    (start..start + dim).map(move |index| f64::from(data.get(index)))
+}
