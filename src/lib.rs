@@ -2,17 +2,48 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod attention;
+mod aux;
+mod caps;
+mod encode;
 mod error;
 mod host;
+mod kernel;
 mod mask;
+mod operands;
 mod options;
+mod params;
+mod passes;
+mod pipeline;
+mod plan;
+mod problem;
+mod shader;
+mod split;
+mod stage;
+mod tensor;
 
+pub use attention::{Attention, Prepared};
+pub use caps::DeviceCaps;
+pub use encode::Workspace;
 pub use error::{Error, Result};
 pub use host::{
     BoolMask, DType, Data, Dims, Inputs, MAX_SEQUENCE, MaskData, Outputs, Polarity, Tensor,
 };
+pub use kernel::Kernel;
 pub use mask::Visibility;
+pub use operands::Operands;
 pub use options::{Alignment, Options, Window};
+pub use plan::{Plan, PlanOptions};
+pub use problem::{Problem, Region};
+pub use stage::Stage;
+pub use tensor::{List, MaskView, Stats, StatsView, TensorView};
+
+/// The shaders as text, for validation and inspection.
+#[doc(hidden)]
+pub mod shaders {
+    pub use crate::kernel::{Access, Shader, Slot, Specialization, all_pipelines};
+    pub use crate::shader::{Composed, compose};
+}
 
 /// The wgpu that this crate is built with.
 pub use wgpu;

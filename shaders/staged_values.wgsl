@@ -1,0 +1,54 @@
+// Last stage of the staged path: O = P V, from the weights in `scores`.
+//
+// One workgroup of 64 lanes per 64 rows x 64 value columns.
+
+var<workgroup> wg_sequence: Sequence;
+
+fn load_weight(index: u32, inside: bool) -> f32 {
+    return select(-1.0, bitcast<f32>(scores[select(0u, index, inside)]), inside);
+}
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let number = tile_number(workgroup, workgroups);
+    if number >= params.workgroups {
+        return;
+    }
+    let id = tile_id(number);
+    if lane == 0u {
+        wg_sequence = load_sequence(id.batch);
+    }
+    let sequence = workgroupUniformLoad(&wg_sequence);
+    let row_first = params.row_first + id.row * TILE_ROWS;
+    let column = id.column * TILE_COLUMNS;
+    let rows_end = min(row_first + TILE_ROWS, params.row_end);
+    let keys = rows_interval(row_first, rows_end, sequence);
+    let base = query_head(params.scores, id);
+    let value_base = key_head(params.value, id);
+    var acc: Accumulator;
+    for (var first = keys.x & ~31u; first < keys.y; first += TILE_KEYS) {
+        workgroupBarrier(); // the last readers of wg_scores are done
+        for (var n = lane; n < TILE_ROWS * 8u; n += LANES) {
+            let g = n & 7u;
+            let i = row_first + (n >> 3u);
+            let j = first + g * 4u;
+            let index = base + (i - params.row_first) * params.scores.row + j;
+            let count = select(0u, subtract_saturated(keys.y, j), i < rows_end);
+            wg_scores[(n >> 3u) * SCORE_STRIDE + g] = vec4<f32>(
+                load_weight(index, count > 0u),
+                load_weight(index + 1u, count > 1u),
+                load_weight(index + 2u, count > 2u),
+                load_weight(index + 3u, count > 3u),
+            );
+        }
+        values_tile(&acc, lane, value_base, column, first, keys.y, 2u, true);
+    }
+    workgroupBarrier();
+    wg_factors[lane] = 1.0;
+    workgroupBarrier(); // factors are complete
+    store_output(&acc, lane, query_head(params.output, id), row_first, column);
+}

@@ -1,0 +1,193 @@
+//! The entry point: a device's kernels, and plans made ready to record.
+
+use std::sync::Arc;
+
+use wgpu::util::DeviceExt;
+
+use crate::caps::DeviceCaps;
+use crate::error::{Error, Result};
+use crate::operands::Operands;
+use crate::options::Options;
+use crate::pipeline::{Pipeline, PipelineCache, scoped};
+use crate::plan::{Plan, PlanOptions};
+use crate::problem::Problem;
+
+/// Attention on one device: planning, and the pipelines made so far.
+///
+/// A guest on the caller's device: it never submits, polls or maps when
+/// recording. Cheap to clone; clones share their pipelines.
+#[derive(Debug, Clone)]
+pub struct Attention {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+    pub caps: DeviceCaps,
+    pipelines: PipelineCache,
+    /// Bound where a problem has no bias, mask or list: a slot of 256 bytes for
+    /// each binding, so that no two of them overlap.
+    idle: wgpu::Buffer,
+    /// Set by the lost-device callback of devices that this crate created.
+    pub lost: Arc<std::sync::OnceLock<String>>,
+}
+
+/// Bytes between the idle slots, the largest alignment WebGPU lets a device ask for.
+const IDLE_STRIDE: u64 = 256;
+
+/// More bindings than any shader has.
+const IDLE_SLOTS: u64 = 10;
+
+impl Attention {
+    /// Attention on the caller's device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] or [`Error::DeviceLost`] if the device refuses to
+    /// create a small buffer.
+    pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Attention> {
+        Attention::with_lost(device, queue, Arc::default())
+    }
+
+    pub(crate) fn with_lost(
+        device: &wgpu::Device,
+        queue: &wgpu::Queue,
+        lost: Arc<std::sync::OnceLock<String>>,
+    ) -> Result<Attention> {
+        let idle = scoped(device, "creating the idle buffer", || {
+            device.create_buffer(&wgpu::BufferDescriptor {
+                label: Some("attention idle"),
+                size: IDLE_STRIDE * IDLE_SLOTS,
+                usage: wgpu::BufferUsages::STORAGE,
+                mapped_at_creation: false,
+            })
+        })?;
+        Ok(Attention {
+            shared: Arc::new(Shared {
+                device: device.clone(),
+                queue: queue.clone(),
+                caps: DeviceCaps::of(device),
+                pipelines: PipelineCache::default(),
+                idle,
+                lost,
+            }),
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &wgpu::Device {
+        &self.shared.device
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.shared.queue
+    }
+
+    /// What planning knows of the device.
+    pub fn caps(&self) -> &DeviceCaps {
+        &self.shared.caps
+    }
+
+    /// Number of pipelines made so far.
+    pub fn pipelines(&self) -> usize {
+        self.shared.pipelines.len()
+    }
+
+    /// Validates and plans a forward pass: [`Problem::forward`] and [`Plan::new`].
+    ///
+    /// # Errors
+    /// As those two.
+    pub fn plan(&self, operands: &Operands<'_>, options: &Options) -> Result<Plan> {
+        let problem = Problem::forward(operands, options)?;
+        Plan::new(&problem, self.caps(), &PlanOptions::default())
+    }
+
+    /// Makes a plan recordable: pipelines, the immutable uniforms of its
+    /// dispatches, and the host's lists.
+    ///
+    /// # Errors
+    /// [`Error::Device`] or [`Error::DeviceLost`] if the device refuses.
+    pub fn prepare(&self, plan: &Plan) -> Result<Prepared> {
+        self.check_lost()?;
+        let device = self.device();
+        let mut pipelines = Vec::with_capacity(plan.passes.len());
+        for pass in &plan.passes {
+            let key = (pass.shader, pass.specialization);
+            pipelines.push(self.shared.pipelines.get(device, key)?);
+        }
+        let align = u64::from(device.limits().min_uniform_buffer_offset_alignment);
+        let mut bytes = Vec::new();
+        let mut uniform_starts = Vec::with_capacity(plan.passes.len());
+        for pass in &plan.passes {
+            bytes.resize((bytes.len() as u64).next_multiple_of(align) as usize, 0);
+            uniform_starts.push(bytes.len() as u64);
+            bytes.extend_from_slice(pass.uniform.bytes());
+        }
+        let words = plan.host_words();
+        let (uniforms, constants) = scoped(device, "creating the plan's constants", || {
+            let init = |label, contents: &[u8], usage| {
+                (!contents.is_empty()).then(|| {
+                    device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
+                        label: Some(label),
+                        contents,
+                        usage,
+                    })
+                })
+            };
+            (
+                init("attention uniforms", &bytes, wgpu::BufferUsages::UNIFORM),
+                init(
+                    "attention lists",
+                    bytemuck::cast_slice(&words),
+                    wgpu::BufferUsages::STORAGE,
+                ),
+            )
+        })?;
+        Ok(Prepared {
+            attention: self.clone(),
+            plan: plan.clone(),
+            pipelines,
+            uniforms,
+            uniform_starts,
+            constants,
+        })
+    }
+
+    pub(crate) fn check_lost(&self) -> Result<()> {
+        match self.shared.lost.get() {
+            Some(message) => Err(Error::DeviceLost {
+                message: message.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn idle_slot(&self, binding: usize) -> wgpu::BufferBinding<'_> {
+        wgpu::BufferBinding {
+            buffer: &self.shared.idle,
+            offset: binding as u64 * IDLE_STRIDE,
+            size: wgpu::BufferSize::new(IDLE_STRIDE),
+        }
+    }
+}
+
+/// A plan with its pipelines and constants: ready to be recorded any number of
+/// times, into any encoder of its device.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    pub(crate) attention: Attention,
+    pub(crate) plan: Plan,
+    pub(crate) pipelines: Vec<Arc<Pipeline>>,
+    pub(crate) uniforms: Option<wgpu::Buffer>,
+    pub(crate) uniform_starts: Vec<u64>,
+    pub(crate) constants: Option<wgpu::Buffer>,
+}
+
+impl Prepared {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+}

@@ -1,0 +1,60 @@
+//! What planning needs to know of a device.
+
+/// The limits that planning reads, from a device or written by hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceCaps {
+    /// Largest binding of a storage buffer, in bytes.
+    pub max_storage_buffer_binding_size: u64,
+    /// Largest buffer, in bytes.
+    pub max_buffer_size: u64,
+    /// Alignment of a storage binding's offset, in bytes.
+    pub min_storage_buffer_offset_alignment: u32,
+    /// Storage buffers a shader stage may bind.
+    pub max_storage_buffers_per_shader_stage: u32,
+    /// Workgroups in each dimension of a dispatch.
+    pub max_compute_workgroups_per_dimension: u32,
+    /// Invocations a workgroup.
+    pub max_compute_invocations_per_workgroup: u32,
+    /// Bytes of workgroup memory.
+    pub max_compute_workgroup_storage_size: u32,
+    /// Whether two read_write bindings of one dispatch must not overlap
+    /// (browsers check this; wgpu on native backends does not).
+    pub checks_writable_aliasing: bool,
+}
+
+impl DeviceCaps {
+    /// The capabilities of a device.
+    pub fn of(device: &wgpu::Device) -> Self {
+        let browser = device.adapter_info().backend == wgpu::Backend::BrowserWebGpu;
+        DeviceCaps {
+            checks_writable_aliasing: browser,
+            ..DeviceCaps::from_limits(&device.limits())
+        }
+    }
+
+    /// The capabilities that a set of limits gives.
+    pub fn from_limits(limits: &wgpu::Limits) -> Self {
+        DeviceCaps {
+            max_storage_buffer_binding_size: limits.max_storage_buffer_binding_size,
+            max_buffer_size: limits.max_buffer_size,
+            min_storage_buffer_offset_alignment: limits.min_storage_buffer_offset_alignment,
+            max_storage_buffers_per_shader_stage: limits.max_storage_buffers_per_shader_stage,
+            max_compute_workgroups_per_dimension: limits.max_compute_workgroups_per_dimension,
+            max_compute_invocations_per_workgroup: limits.max_compute_invocations_per_workgroup,
+            max_compute_workgroup_storage_size: limits.max_compute_workgroup_storage_size,
+            checks_writable_aliasing: false,
+        }
+    }
+
+    /// WebGPU's default limits: what every conforming device has.
+    pub fn webgpu_default() -> Self {
+        DeviceCaps::from_limits(&wgpu::Limits::default())
+    }
+}
+
+impl Default for DeviceCaps {
+    fn default() -> Self {
+        DeviceCaps::webgpu_default()
+    }
+}

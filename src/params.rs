@@ -1,0 +1,111 @@
+//! The uniforms, mirrors of `shaders/lib/params.wgsl` and of `CopyParams` in
+//! `shaders/copy_words.wgsl`. `tests/layout.rs` compares them by reflection.
+
+use bytemuck::{Pod, Zeroable};
+
+/// Strides and base of one tensor, in its elements.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct View {
+    pub batch: u32,
+    pub head: u32,
+    pub row: u32,
+    pub base: u32,
+}
+
+/// The uniform of every forward kernel.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Pod, Zeroable)]
+pub(crate) struct Params {
+    pub query: View,
+    pub key: View,
+    pub value: View,
+    pub output: View,
+    pub bias: View,
+    pub mask: View,
+    pub stats: View,
+    pub scores: View,
+
+    pub q_len: u32,
+    pub kv_len: u32,
+    pub qk_dim: u32,
+    pub v_dim: u32,
+
+    pub batch_first: u32,
+    pub head_first: u32,
+    pub row_first: u32,
+    pub row_end: u32,
+
+    pub heads: u32,
+    pub row_tiles: u32,
+    pub column_tiles: u32,
+    pub workgroups: u32,
+
+    pub group: u32,
+    pub alignment: u32,
+    pub offset: i32,
+    pub rules: u32,
+
+    pub window_left: u32,
+    pub window_right: u32,
+    pub scale: f32,
+    pub softcap: f32,
+
+    pub query_dtype: u32,
+    pub output_dtype: u32,
+    pub bias_dtype: u32,
+    pub bias_key: u32,
+
+    pub mask_key: u32,
+    pub stage: u32,
+    pub aux_kv_lengths: u32,
+    pub aux_q_lengths: u32,
+
+    pub aux_offsets: u32,
+    pub aux_q_segments: u32,
+    pub aux_kv_segments: u32,
+    pub aux_slopes: u32,
+
+    pub aux_sinks: u32,
+    pub trips_depth: u32,
+    pub trips_keys: u32,
+    pub trips_rows: u32,
+}
+
+/// The uniform of `copy_words`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct CopyParams {
+    pub source: u32,
+    pub destination: u32,
+    pub count: u32,
+    pub stride: u32,
+}
+
+/// Bits of `Params::rules`, the `RULE_` constants of the shader.
+pub(crate) mod rules {
+    pub const CAUSAL: u32 = 1;
+    pub const LEFT: u32 = 2;
+    pub const RIGHT: u32 = 4;
+    pub const KV_LENGTHS: u32 = 8;
+    pub const Q_LENGTHS: u32 = 16;
+    pub const SEGMENTS: u32 = 32;
+    pub const BIAS: u32 = 64;
+    pub const MASK_BYTES: u32 = 128;
+    pub const MASK_BITS: u32 = 256;
+    pub const MASK_DROP: u32 = 512;
+    pub const ALIBI: u32 = 1024;
+    pub const SINKS: u32 = 2048;
+    pub const SOFTCAP: u32 = 4096;
+    pub const STATS: u32 = 8192;
+    pub const STATS_PAIRS: u32 = 16384;
+}
+
+/// Rows, keys, columns and depth of a tile, as in `shaders/lib/tile.wgsl`.
+pub(crate) mod tile {
+    pub const LANES: u32 = 64;
+    pub const ROWS: u32 = 64;
+    pub const KEYS: u32 = 32;
+    pub const COLUMNS: u32 = 64;
+    pub const DEPTH: u32 = 16;
+}

@@ -1,0 +1,309 @@
+//! The dispatches of a plan: uniforms, bindings and grids.
+
+use crate::aux::AuxLayout;
+use crate::caps::DeviceCaps;
+use crate::host::Polarity;
+use crate::kernel::{Kernel, Shader, Slot, Specialization, dtype_code};
+use crate::options::Alignment;
+use crate::params::{CopyParams, Params, View, rules, tile};
+use crate::plan::{Bind, Pass, Uniform};
+use crate::problem::{Geometry, Goal, ListKind, ListSource, Problem};
+use crate::split::{Chunk, Slab, slabs};
+use crate::stage::Stage;
+use crate::tensor::Stats;
+
+/// `params.stage` of the softmax kernel where the value pass follows.
+const STAGE_WEIGHTS: u32 = 4;
+
+/// Dispatches that gather lists from the caller's buffers into `aux`, the
+/// host's lists first; none if every list is the host's.
+pub(crate) fn gather(problem: &Problem, aux: &AuxLayout, caps: &DeviceCaps) -> Vec<Pass> {
+    if !problem.has_device_lists() {
+        return Vec::new();
+    }
+    let align = u64::from(caps.min_storage_buffer_offset_alignment);
+    let mut passes = Vec::new();
+    let has_host = |(_, source): &(ListKind, ListSource)| matches!(source, ListSource::Host(_));
+    if problem.lists.iter().any(has_host) {
+        passes.push(copy(None, 0, (0, aux.words * 4), 0, aux.words, aux, caps));
+    }
+    for (kind, source) in &problem.lists {
+        if let ListSource::Buffer { len, phase } = source {
+            let start = phase / align * align;
+            let first = (phase - start) / 4;
+            let range = (start, phase + *len as u64 * 4);
+            let to = aux.start(*kind);
+            passes.push(copy(Some(*kind), first, range, to, *len as u64, aux, caps));
+        }
+    }
+    passes
+}
+
+fn copy(
+    source: Option<ListKind>,
+    first: u64,
+    range: (u64, u64),
+    destination: u64,
+    count: u64,
+    aux: &AuxLayout,
+    caps: &DeviceCaps,
+) -> Pass {
+    let lanes = u64::from(tile::LANES);
+    let grid = fold(count.div_ceil(lanes), caps);
+    Pass {
+        shader: Shader::CopyWords,
+        specialization: UNSPECIALIZED,
+        grid,
+        uniform: Uniform::Copy(CopyParams {
+            source: first as u32,
+            destination: destination as u32,
+            count: count as u32,
+            stride: grid[0] * tile::LANES,
+        }),
+        binds: vec![
+            Bind {
+                slot: Slot::Source,
+                range: Some(range),
+            },
+            Bind {
+                slot: Slot::Aux,
+                range: Some((0, aux.words * 4)),
+            },
+        ],
+        source,
+    }
+}
+
+/// Replaced by the plan, which knows.
+const UNSPECIALIZED: Specialization = Specialization {
+    kv_dtype: crate::host::DType::F32,
+    shared: false,
+};
+
+/// The attention dispatches of one chunk.
+pub(crate) fn attention(
+    problem: &Problem,
+    kernel: Kernel,
+    chunk: &Chunk,
+    aux: &AuxLayout,
+    caps: &DeviceCaps,
+) -> Vec<Pass> {
+    let found = slabs(problem, kernel, chunk, caps);
+    let mut params = params(problem, chunk, aux, &found);
+    let row_tiles = (chunk.rows.len() as u32).div_ceil(tile::ROWS);
+    let columns = (problem.dims.v_dim as u32).div_ceil(tile::COLUMNS);
+    let key_tiles = (problem.dims.kv_len as u32).div_ceil(tile::KEYS);
+    let heads = (chunk.batches.len() * chunk.heads.len()) as u32;
+    let rows = chunk.rows.len() as u32;
+    let mut pass = |shader: Shader, column_tiles: u32, workgroups: u32| {
+        params.row_tiles = row_tiles;
+        params.column_tiles = column_tiles;
+        params.workgroups = workgroups;
+        let bind = |&(slot, _): &(Slot, _)| Bind {
+            slot,
+            range: bound(problem, slot, &found, aux),
+        };
+        Pass {
+            shader,
+            specialization: UNSPECIALIZED,
+            grid: fold(u64::from(workgroups), caps),
+            uniform: Uniform::Attention(params),
+            binds: shader.slots().iter().map(bind).collect(),
+            source: None,
+        }
+    };
+    let tiles = row_tiles * heads;
+    match (kernel, &problem.goal) {
+        (Kernel::Fused, _) => vec![pass(Shader::ForwardFused, columns, tiles * columns)],
+        (Kernel::Staged, Goal::Forward) => {
+            let mut passes = Vec::new();
+            if key_tiles > 0 {
+                passes.push(pass(Shader::StagedScores, key_tiles, tiles * key_tiles));
+            }
+            passes.push(pass(Shader::StagedSoftmax, 1, rows * heads));
+            passes.push(pass(Shader::StagedValues, columns, tiles * columns));
+            passes
+        }
+        (Kernel::Staged, Goal::Stage(stage, _)) => {
+            let mut passes = vec![pass(Shader::StagedScores, key_tiles, tiles * key_tiles)];
+            if *stage != Stage::Raw {
+                passes.push(pass(Shader::StagedSoftmax, 1, rows * heads));
+            }
+            passes
+        }
+    }
+}
+
+/// The bytes that a slot binds; `None` if the problem does not use it.
+fn bound(
+    problem: &Problem,
+    slot: Slot,
+    slabs: &[(&'static str, Slab)],
+    aux: &AuxLayout,
+) -> Option<(u64, u64)> {
+    let is_stage = matches!(problem.goal, Goal::Stage(..));
+    let name = match slot {
+        Slot::Query => "query",
+        Slot::Key => "key",
+        Slot::Value => "value",
+        Slot::Output => "output",
+        Slot::Stats => "stats",
+        Slot::Bias => "bias",
+        Slot::Mask => "mask",
+        // A stage's scores are the caller's output.
+        Slot::Scores if is_stage => "output",
+        Slot::Scores => "scores",
+        Slot::Aux => return (aux.words > 0).then_some((0, aux.words * 4)),
+        Slot::Source => return None,
+    };
+    let found = slabs.iter().find(|(n, _)| *n == name);
+    found
+        .map(|(_, slab)| (slab.start, slab.end))
+        .filter(|(start, end)| end > start)
+}
+
+/// Folds a number of workgroups into two dimensions.
+fn fold(workgroups: u64, caps: &DeviceCaps) -> [u32; 2] {
+    let most = u64::from(caps.max_compute_workgroups_per_dimension).max(1);
+    if workgroups <= most {
+        return [workgroups as u32, 1];
+    }
+    // As square as needed: few idle workgroups in the last row.
+    let rows = workgroups.div_ceil(most);
+    [workgroups.div_ceil(rows) as u32, rows as u32]
+}
+
+fn params(
+    problem: &Problem,
+    chunk: &Chunk,
+    aux: &AuxLayout,
+    slabs: &[(&'static str, Slab)],
+) -> Params {
+    let base = |name: &str| {
+        let found = slabs.iter().find(|(n, _)| *n == name);
+        found.map_or(0, |(_, slab)| slab.base as u32)
+    };
+    let dims = &problem.dims;
+    let options = &problem.options;
+    let (window_left, left) = side(options.window.left, rules::LEFT);
+    let (window_right, right) = side(options.window.right, rules::RIGHT);
+    let (alignment, offset) = match options.alignment {
+        Alignment::TopLeft => (0, 0),
+        Alignment::BottomRight => (1, 0),
+        Alignment::Offset(offset) => (2, offset),
+        Alignment::PerSequence => (3, 0),
+    };
+    let list = |kind: ListKind| aux.start(kind) as u32;
+    let stage = match &problem.goal {
+        Goal::Forward => STAGE_WEIGHTS,
+        Goal::Stage(stage, _) => *stage as u32,
+    };
+    let scores = match &problem.goal {
+        Goal::Stage(..) => view(&problem.output, base("output")),
+        Goal::Forward => {
+            let keys = dims.kv_len as u64;
+            let head = keys * chunk.rows.len() as u64;
+            View {
+                batch: (head * chunk.heads.len() as u64) as u32,
+                head: head as u32,
+                row: keys as u32,
+                base: 0,
+            }
+        }
+    };
+    Params {
+        query: view(&problem.query, base("query")),
+        key: view(&problem.key, base("key")),
+        value: view(&problem.value, base("value")),
+        output: view(&problem.output, base("output")),
+        bias: problem
+            .bias
+            .map_or(View::default(), |(g, _)| view(&g, base("bias"))),
+        mask: problem
+            .mask
+            .map_or(View::default(), |m| view(&m.geometry, base("mask"))),
+        stats: problem
+            .stats
+            .map_or(View::default(), |(g, _)| view(&g, base("stats"))),
+        scores,
+        q_len: dims.q_len as u32,
+        kv_len: dims.kv_len as u32,
+        qk_dim: dims.qk_dim as u32,
+        v_dim: dims.v_dim as u32,
+        batch_first: chunk.batches.start as u32,
+        head_first: chunk.heads.start as u32,
+        row_first: chunk.rows.start as u32,
+        row_end: chunk.rows.end as u32,
+        heads: chunk.heads.len() as u32,
+        row_tiles: 0,
+        column_tiles: 0,
+        workgroups: 0,
+        group: dims.group() as u32,
+        alignment,
+        offset,
+        rules: rule_bits(problem) | left | right,
+        window_left,
+        window_right,
+        scale: options.scale_for(dims.qk_dim),
+        softcap: options.softcap.unwrap_or(1.0),
+        query_dtype: dtype_code(problem.query_dtype),
+        output_dtype: dtype_code(problem.output_dtype),
+        bias_dtype: problem.bias.map_or(0, |(_, dtype)| dtype_code(dtype)),
+        bias_key: problem.bias.map_or(0, |(g, _)| g.strides[3] as u32),
+        mask_key: problem.mask.map_or(0, |m| m.key_stride as u32),
+        stage,
+        aux_kv_lengths: list(ListKind::KvLengths),
+        aux_q_lengths: list(ListKind::QLengths),
+        aux_offsets: list(ListKind::Offsets),
+        aux_q_segments: list(ListKind::QSegments),
+        aux_kv_segments: list(ListKind::KvSegments),
+        aux_slopes: list(ListKind::Slopes),
+        aux_sinks: list(ListKind::Sinks),
+        trips_depth: tile::DEPTH,
+        trips_keys: tile::KEYS,
+        trips_rows: tile::ROWS / 8,
+    }
+}
+
+/// The view of a chunk; strides fit u32 because the slab does, or the axis is
+/// never stepped.
+fn view(geometry: &Geometry, base: u32) -> View {
+    View {
+        batch: geometry.strides[0] as u32,
+        head: geometry.strides[1] as u32,
+        row: geometry.strides[2] as u32,
+        base,
+    }
+}
+
+fn side(count: Option<u32>, rule: u32) -> (u32, u32) {
+    count.map_or((0, 0), |n| (n, rule))
+}
+
+fn rule_bits(problem: &Problem) -> u32 {
+    let has = |kind| problem.list(kind).is_some();
+    let mut bits = 0;
+    let mut set = |rule: u32, on: bool| bits |= if on { rule } else { 0 };
+    set(rules::CAUSAL, problem.options.causal);
+    set(rules::KV_LENGTHS, has(ListKind::KvLengths));
+    set(rules::Q_LENGTHS, has(ListKind::QLengths));
+    // Without keys (or queries) there is nothing that segments could hide.
+    set(
+        rules::SEGMENTS,
+        has(ListKind::QSegments) && has(ListKind::KvSegments),
+    );
+    set(rules::ALIBI, has(ListKind::Slopes));
+    set(rules::SINKS, has(ListKind::Sinks));
+    set(rules::SOFTCAP, problem.options.softcap.is_some());
+    set(rules::BIAS, problem.bias.is_some());
+    if let Some(mask) = &problem.mask {
+        set(rules::MASK_BITS, mask.bits);
+        set(rules::MASK_BYTES, !mask.bits);
+        set(rules::MASK_DROP, mask.polarity == Polarity::Drop);
+    }
+    if let Some((_, kind)) = &problem.stats {
+        set(rules::STATS, problem.goal == Goal::Forward);
+        set(rules::STATS_PAIRS, *kind == Stats::RowState);
+    }
+    bits
+}

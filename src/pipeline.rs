@@ -1,0 +1,144 @@
+//! Pipelines, made once for each shader and specialisation.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::error::{Error, Result};
+use crate::kernel::{Access, Shader, Specialization};
+use crate::shader::compose;
+
+/// A pipeline and the layout of its bind group.
+#[derive(Debug)]
+pub(crate) struct Pipeline {
+    pub pipeline: wgpu::ComputePipeline,
+    pub layout: wgpu::BindGroupLayout,
+}
+
+type Key = (Shader, Specialization);
+
+/// Pipelines made so far on one device.
+#[derive(Debug, Default)]
+pub(crate) struct PipelineCache {
+    made: Mutex<HashMap<Key, Arc<Pipeline>>>,
+}
+
+impl PipelineCache {
+    /// The pipeline for `key`, made now if it is new.
+    ///
+    /// Two threads that ask for the same new key may both make it; one is kept.
+    pub fn get(&self, device: &wgpu::Device, key: Key) -> Result<Arc<Pipeline>> {
+        if let Some(pipeline) = self.lock().get(&key) {
+            return Ok(pipeline.clone());
+        }
+        let label = key.0.name();
+        let made = scoped(device, &format!("creating pipeline {label}"), || {
+            create(device, key)
+        })?;
+        Ok(self.lock().entry(key).or_insert(Arc::new(made)).clone())
+    }
+
+    /// Number of pipelines made so far.
+    pub fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Pipeline>>> {
+        // The map is whole even if a thread panicked while holding it.
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn create(device: &wgpu::Device, (shader, specialization): Key) -> Pipeline {
+    let label = Some(shader.name());
+    let composed = compose(shader, specialization);
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label,
+        source: wgpu::ShaderSource::Wgsl(composed.text.into()),
+    });
+    let buffer = |binding: u32, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
+        binding,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer {
+            ty,
+            has_dynamic_offset: false,
+            min_binding_size: None,
+        },
+        count: None,
+    };
+    let mut entries = vec![buffer(0, wgpu::BufferBindingType::Uniform)];
+    for (index, (_, access)) in shader.slots().iter().enumerate() {
+        let read_only = *access == Access::Read && !specialization.shared;
+        let ty = wgpu::BufferBindingType::Storage { read_only };
+        entries.push(buffer(index as u32 + 1, ty));
+    }
+    let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+        label,
+        entries: &entries,
+    });
+    let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label,
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: 0,
+    });
+    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label,
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some("main"),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            // Every kernel writes its workgroup memory before it reads it.
+            zero_initialize_workgroup_memory: false,
+            ..Default::default()
+        },
+        cache: None,
+    });
+    Pipeline { pipeline, layout }
+}
+
+/// Runs object creation inside error scopes, so that a refusal becomes our
+/// error instead of the caller's uncaptured one.
+pub(crate) fn scoped<T>(
+    device: &wgpu::Device,
+    action: &str,
+    create: impl FnOnce() -> T,
+) -> Result<T> {
+    let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+    let internal = device.push_error_scope(wgpu::ErrorFilter::Internal);
+    let validation = device.push_error_scope(wgpu::ErrorFilter::Validation);
+    let made = create();
+    let errors = [
+        resolved(validation.pop()),
+        resolved(internal.pop()),
+        resolved(memory.pop()),
+    ];
+    match errors.into_iter().flatten().flatten().next() {
+        Some(error) => Err(device_error(action, &error)),
+        None => Ok(made),
+    }
+}
+
+fn device_error(action: &str, error: &wgpu::Error) -> Error {
+    let message = error.to_string();
+    // wgpu reports a lost device as a validation error of whatever came next.
+    if message.contains("lost") {
+        return Error::DeviceLost { message };
+    }
+    Error::Device {
+        action: action.to_owned(),
+        message,
+    }
+}
+
+/// The value of a future that is ready at once: on native backends error
+/// scopes are. In a browser they are not; there the error surfaces as an
+/// uncaptured one of the device.
+fn resolved<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}

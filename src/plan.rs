@@ -1,0 +1,293 @@
+//! A plan: which kernels run, over which parts, with which bindings. Inert
+//! data, a pure function of the problem and the device's capabilities.
+
+use std::fmt;
+
+use crate::caps::DeviceCaps;
+use crate::error::{Error, Result};
+use crate::kernel::{Kernel, Shader, Slot, Specialization, canonical};
+use crate::params::{CopyParams, Params};
+use crate::problem::{Goal, ListSource, Problem};
+use crate::split::split;
+use crate::{aux::AuxLayout, passes};
+
+/// Choices that a caller may take out of the planner's hands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PlanOptions {
+    /// The kernel family; `None` lets the planner choose.
+    pub kernel: Option<Kernel>,
+    /// Bind every buffer read_write even if the operands at hand share none.
+    /// Needed where the workspace, or the operands of a later call, will lie in
+    /// the same buffers as inputs.
+    pub shared_buffers: bool,
+}
+
+impl PlanOptions {
+    /// Forces a kernel family.
+    pub fn kernel(mut self, kernel: Kernel) -> Self {
+        self.kernel = Some(kernel);
+        self
+    }
+
+    /// Sets [`PlanOptions::shared_buffers`].
+    pub fn shared_buffers(mut self, shared: bool) -> Self {
+        self.shared_buffers = shared;
+        self
+    }
+}
+
+/// The part of an operand that a pass binds, in bytes from the operand's
+/// aligned start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bind {
+    pub slot: Slot,
+    /// `None`: the slot is not used and gets an idle buffer.
+    pub range: Option<(u64, u64)>,
+}
+
+/// The uniform of a pass.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Uniform {
+    Attention(Params),
+    Copy(CopyParams),
+}
+
+impl Uniform {
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Uniform::Attention(params) => bytemuck::bytes_of(params),
+            Uniform::Copy(params) => bytemuck::bytes_of(params),
+        }
+    }
+}
+
+/// One dispatch.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pass {
+    pub shader: Shader,
+    pub specialization: Specialization,
+    pub grid: [u32; 2],
+    pub uniform: Uniform,
+    pub binds: Vec<Bind>,
+    /// For `copy_words`: the list it reads, or `None` for the host's lists.
+    pub source: Option<crate::problem::ListKind>,
+}
+
+/// What will run for a [`Problem`] on a device: kernels, grids, workspace.
+///
+/// A plan holds no buffer and records nothing; it prints what it will do and
+/// why. [`crate::Attention::prepare`] makes it recordable.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    pub(crate) problem: Problem,
+    pub(crate) kernel: Kernel,
+    pub(crate) why: String,
+    pub(crate) shared: bool,
+    pub(crate) passes: Vec<Pass>,
+    pub(crate) aux: AuxLayout,
+    /// Bytes of the workspace before the scores: the gathered lists.
+    pub(crate) scores_start: u64,
+    pub(crate) workspace_bytes: u64,
+}
+
+impl Plan {
+    /// Plans a problem for a device.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with every reason, not only the first.
+    pub fn new(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result<Plan> {
+        let (kernel, why) = choose(problem, options)?;
+        let shared = problem.shared || options.shared_buffers;
+        let aux = AuxLayout::new(problem);
+        let mut reasons = check_device(caps, kernel);
+        let chunks = split(problem, kernel, caps).unwrap_or_else(|limits| {
+            reasons.extend(limits);
+            Vec::new()
+        });
+        let aux_bytes = aux.words * 4;
+        if aux_bytes > caps.max_storage_buffer_binding_size {
+            reasons.push(Error::Limit {
+                what: "lengths, segments, sinks and slopes together, in bytes".to_owned(),
+                needed: aux_bytes,
+                limit_name: "max_storage_buffer_binding_size",
+                limit: caps.max_storage_buffer_binding_size,
+            });
+        }
+        let gathered = if problem.has_device_lists() { aux_bytes } else { 0 };
+        let align = u64::from(caps.min_storage_buffer_offset_alignment);
+        let scores_start = gathered.next_multiple_of(align);
+        let scores_bytes = match (kernel, &problem.goal) {
+            (Kernel::Staged, Goal::Forward) => chunks
+                .iter()
+                .map(|chunk| chunk.pairs(problem) * 4)
+                .max()
+                .unwrap_or(0),
+            _ => 0,
+        };
+        let workspace_bytes = match scores_bytes {
+            0 => gathered,
+            _ => scores_start + scores_bytes,
+        };
+        if workspace_bytes > caps.max_buffer_size {
+            reasons.push(Error::Limit {
+                what: "workspace in bytes".to_owned(),
+                needed: workspace_bytes,
+                limit_name: "max_buffer_size",
+                limit: caps.max_buffer_size,
+            });
+        }
+        if !reasons.is_empty() {
+            return Err(Error::Unsupported { reasons });
+        }
+        let specialization = Specialization {
+            kv_dtype: problem.kv_dtype,
+            shared,
+        };
+        let mut passes = Vec::new();
+        if !chunks.is_empty() {
+            passes.extend(passes::gather(problem, &aux, caps));
+        }
+        for chunk in &chunks {
+            passes.extend(passes::attention(problem, kernel, chunk, &aux, caps));
+        }
+        for pass in &mut passes {
+            pass.specialization = canonical(pass.shader, specialization);
+        }
+        Ok(Plan {
+            problem: problem.clone(),
+            kernel,
+            why,
+            shared,
+            passes,
+            aux,
+            scores_start,
+            workspace_bytes,
+        })
+    }
+
+    /// The kernel family that was chosen.
+    pub fn kernel(&self) -> Kernel {
+        self.kernel
+    }
+
+    /// Why it was chosen.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Exact size of the workspace that recording needs, in bytes; 0 if none.
+    pub fn workspace_bytes(&self) -> u64 {
+        self.workspace_bytes
+    }
+
+    /// The problem it was made for.
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// Number of dispatches.
+    pub fn dispatches(&self) -> usize {
+        self.passes.len()
+    }
+
+    /// Shader, workgroups and grid of every dispatch, in order.
+    pub fn describe_dispatches(&self) -> impl Iterator<Item = (&'static str, [u32; 2])> + '_ {
+        self.passes.iter().map(|pass| (pass.shader.name(), pass.grid))
+    }
+
+    /// The host's lists, as the words of the region that the kernels read.
+    pub(crate) fn host_words(&self) -> Vec<u32> {
+        let mut words = vec![0; self.aux.words as usize];
+        for (kind, source) in &self.problem.lists {
+            if let ListSource::Host(values) = source {
+                let at = self.aux.start(*kind) as usize;
+                words[at..at + values.len()].copy_from_slice(values);
+            }
+        }
+        words
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "problem: {}", self.problem)?;
+        writeln!(f, "kernel: {:?} ({})", self.kernel, self.why)?;
+        if self.shared {
+            writeln!(f, "buffers: all bound read_write, inputs share a written buffer")?;
+        }
+        write!(f, "workspace: {} bytes", self.workspace_bytes)?;
+        if self.passes.is_empty() {
+            write!(f, "\nnothing to do: an axis is empty")?;
+        }
+        for (name, grid) in self.describe_dispatches() {
+            write!(f, "\n  {name}: {} x {} workgroups of 64", grid[0], grid[1])?;
+        }
+        Ok(())
+    }
+}
+
+fn choose(problem: &Problem, options: &PlanOptions) -> Result<(Kernel, String)> {
+    match (&problem.goal, options.kernel) {
+        (Goal::Stage(..), None | Some(Kernel::Staged)) => {
+            Ok((Kernel::Staged, "scores are asked for".to_owned()))
+        }
+        (Goal::Stage(..), Some(kernel)) => Err(Error::value(
+            "kernel",
+            "Staged, the only one that writes scores",
+            format!("{kernel:?}"),
+        )),
+        (Goal::Forward, Some(kernel)) => Ok((kernel, "forced by the caller".to_owned())),
+        (Goal::Forward, None) => Ok((
+            Kernel::Fused,
+            "one pass, memory linear in the sequence length".to_owned(),
+        )),
+    }
+}
+
+/// What every kernel needs of a device, whatever the problem.
+fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
+    let shaders: &[Shader] = match kernel {
+        Kernel::Fused => &[Shader::ForwardFused],
+        Kernel::Staged => &[
+            Shader::StagedScores,
+            Shader::StagedSoftmax,
+            Shader::StagedValues,
+        ],
+    };
+    let buffers = shaders.iter().map(|shader| shader.slots().len()).max();
+    let needs = [
+        (
+            "storage buffers of one dispatch",
+            buffers.unwrap_or(0) as u64,
+            "max_storage_buffers_per_shader_stage",
+            u64::from(caps.max_storage_buffers_per_shader_stage),
+        ),
+        (
+            "invocations of one workgroup",
+            u64::from(crate::params::tile::LANES),
+            "max_compute_invocations_per_workgroup",
+            u64::from(caps.max_compute_invocations_per_workgroup),
+        ),
+        (
+            "workgroup memory in bytes",
+            WORKGROUP_MEMORY,
+            "max_compute_workgroup_storage_size",
+            u64::from(caps.max_compute_workgroup_storage_size),
+        ),
+    ];
+    needs
+        .into_iter()
+        .filter(|(_, needed, _, limit)| needed > limit)
+        .map(|(what, needed, limit_name, limit)| Error::Limit {
+            what: what.to_owned(),
+            needed,
+            limit_name,
+            limit,
+        })
+        .collect()
+}
+
+/// Workgroup memory of the largest kernel; a test counts it from the shaders.
+const WORKGROUP_MEMORY: u64 = 15_680;
+

@@ -1,0 +1,520 @@
+//! A problem: validated numbers, no buffers.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::error::{Error, Result};
+use crate::host::{
+    DType, Dims, Polarity, check_alignment, check_counts, check_len, check_sinks, check_slopes,
+};
+use crate::operands::Operands;
+use crate::options::Options;
+use crate::stage::Stage;
+use crate::tensor::{List, Span, Stats, TensorView};
+
+/// Largest alignment of a binding offset that WebGPU allows a device to ask
+/// for; what is left of an offset modulo this belongs to the problem.
+pub(crate) const PHASE: u64 = 256;
+
+/// Where one operand's elements lie within its buffer, without the buffer.
+///
+/// Strides of axes of length 1 are 0. `phase` is the byte offset modulo 256;
+/// the aligned part may change from call to call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Geometry {
+    pub shape: [usize; 4],
+    pub strides: [usize; 4],
+    pub element_size: u64,
+    pub phase: u64,
+}
+
+impl Geometry {
+    fn new(shape: [usize; 4], strides: [usize; 4], element_size: u64, start: u64) -> Self {
+        let mut used = strides;
+        for axis in 0..4 {
+            if shape[axis] <= 1 {
+                used[axis] = 0;
+            }
+        }
+        Geometry {
+            shape,
+            strides: used,
+            element_size,
+            phase: start % PHASE,
+        }
+    }
+
+    fn of(view: &TensorView<'_>) -> Self {
+        let size = view.dtype.size();
+        Geometry::new(view.shape, view.strides, size, view.span().bytes.start)
+    }
+}
+
+/// The lists that are gathered into `aux`, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ListKind {
+    KvLengths,
+    QLengths,
+    Offsets,
+    QSegments,
+    KvSegments,
+    Slopes,
+    Sinks,
+}
+
+impl ListKind {
+    pub const ALL: [ListKind; 7] = [
+        ListKind::KvLengths,
+        ListKind::QLengths,
+        ListKind::Offsets,
+        ListKind::QSegments,
+        ListKind::KvSegments,
+        ListKind::Slopes,
+        ListKind::Sinks,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            ListKind::KvLengths => "kv_lengths",
+            ListKind::QLengths => "q_lengths",
+            ListKind::Offsets => "offsets",
+            ListKind::QSegments => "q_segments",
+            ListKind::KvSegments => "kv_segments",
+            ListKind::Slopes => "alibi_slopes",
+            ListKind::Sinks => "sinks",
+        }
+    }
+}
+
+/// A list as the plan knows it: its words, or where they will be.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ListSource {
+    Host(Vec<u32>),
+    Buffer { len: usize, phase: u64 },
+}
+
+impl ListSource {
+    pub fn len(&self) -> usize {
+        match self {
+            ListSource::Host(words) => words.len(),
+            ListSource::Buffer { len, .. } => *len,
+        }
+    }
+}
+
+/// A box of the score matrix: batch entries, query heads and query rows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Region {
+    /// Batch entries.
+    pub batches: Range<usize>,
+    /// Query heads.
+    pub heads: Range<usize>,
+    /// Query rows.
+    pub rows: Range<usize>,
+}
+
+impl Region {
+    /// Sizes of the three axes.
+    pub fn lens(&self) -> [usize; 3] {
+        [self.batches.len(), self.heads.len(), self.rows.len()]
+    }
+
+    pub(crate) fn check(&self, dims: &Dims) -> Result<()> {
+        let whole = [dims.batch, dims.q_heads, dims.q_len];
+        let axes = [&self.batches, &self.heads, &self.rows];
+        let names = ["region batches", "region heads", "region rows"];
+        for ((range, most), name) in axes.into_iter().zip(whole).zip(names) {
+            if range.start > range.end || range.end > most {
+                let expected = format!("a range within 0..{most}");
+                return Err(Error::value(name, expected, format!("{range:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a problem asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Goal {
+    /// O, and statistics where the operands name them.
+    Forward,
+    /// One stage of a region, into the operands' output.
+    Stage(Stage, Region),
+}
+
+/// A validated attention call: sizes, options, strides, storage types; no
+/// buffers. Made from [`Operands`], turned into a [`crate::Plan`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    pub(crate) goal: Goal,
+    pub(crate) dims: Dims,
+    pub(crate) options: Options,
+    pub(crate) query: Geometry,
+    pub(crate) query_dtype: DType,
+    pub(crate) key: Geometry,
+    pub(crate) value: Geometry,
+    pub(crate) kv_dtype: DType,
+    pub(crate) output: Geometry,
+    pub(crate) output_dtype: DType,
+    pub(crate) bias: Option<(Geometry, DType)>,
+    pub(crate) mask: Option<MaskGeometry>,
+    pub(crate) stats: Option<(Geometry, Stats)>,
+    pub(crate) lists: Vec<(ListKind, ListSource)>,
+    /// An input lies in a buffer that is also written.
+    pub(crate) shared: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct MaskGeometry {
+    pub geometry: Geometry,
+    pub bits: bool,
+    pub polarity: Polarity,
+    /// Stride of the key axis in pairs: 0 if it broadcasts.
+    pub key_stride: usize,
+}
+
+impl Problem {
+    /// Validates a forward pass.
+    ///
+    /// # Errors
+    /// An error that names the operand, what was expected and what came:
+    /// shapes, storage types, strides, buffer sizes and usages, overlaps, list
+    /// lengths and values, options.
+    pub fn forward(operands: &Operands<'_>, options: &Options) -> Result<Problem> {
+        Problem::new(operands, options, Goal::Forward)
+    }
+
+    /// Validates the computation of one stage (scores or probabilities) of a
+    /// region; `operands.output` receives it and has shape (batches, heads,
+    /// rows, Nk), f32.
+    ///
+    /// # Errors
+    /// As [`Problem::forward`]; [`Error::Value`] if the region does not fit.
+    pub fn stage(
+        operands: &Operands<'_>,
+        options: &Options,
+        stage: Stage,
+        region: Region,
+    ) -> Result<Problem> {
+        Problem::new(operands, options, Goal::Stage(stage, region))
+    }
+
+    fn new(operands: &Operands<'_>, options: &Options, goal: Goal) -> Result<Problem> {
+        options.validate()?;
+        let Operands {
+            query,
+            key,
+            value,
+            output,
+            ..
+        } = operands;
+        let dims = Dims::new(query.shape, key.shape, value.shape)?;
+        if key.dtype != value.dtype {
+            let expected = format!("the key's storage type {:?}", key.dtype);
+            return Err(Error::value("value", expected, format!("{:?}", value.dtype)));
+        }
+        let output_shape = match &goal {
+            Goal::Forward => dims.output_shape(),
+            Goal::Stage(_, region) => {
+                region.check(&dims)?;
+                if output.dtype != DType::F32 {
+                    let actual = format!("{:?}", output.dtype);
+                    return Err(Error::value("output", "F32 for a stage", actual));
+                }
+                let [batches, heads, rows] = region.lens();
+                [batches, heads, rows, dims.kv_len]
+            }
+        };
+        if output.shape != output_shape {
+            let expected = format!("{output_shape:?}");
+            return Err(Error::shape("output", expected, output.shape));
+        }
+        let tensors = [
+            ("query", query),
+            ("key", key),
+            ("value", value),
+            ("output", output),
+        ];
+        for (operand, view) in tensors {
+            if view.shape[3] > 1 && view.strides[3] != 1 {
+                return Err(Error::Layout {
+                    operand,
+                    expected: "a contiguous last axis (stride 1)".to_owned(),
+                    actual: format!("strides {:?}", view.strides),
+                });
+            }
+        }
+        check_writable("output", output)?;
+        if let Some(bias) = &operands.bias {
+            dims.check_pairs("bias", bias.shape)?;
+        }
+        if let Some(mask) = &operands.mask {
+            dims.check_pairs("mask", mask.shape)?;
+        }
+        if let Some(stats) = &operands.stats {
+            let expected = [dims.batch, dims.q_heads, dims.q_len];
+            if stats.shape != expected {
+                return Err(Error::shape("stats", format!("{expected:?}"), stats.shape));
+            }
+        }
+        let lists = collect_lists(operands, options, &dims)?;
+        let spans = named_spans(operands);
+        check_usage(&spans)?;
+        let shared = check_overlap(&spans)?;
+        Ok(Problem {
+            goal,
+            dims,
+            options: *options,
+            query: Geometry::of(query),
+            query_dtype: query.dtype,
+            key: Geometry::of(key),
+            value: Geometry::of(value),
+            kv_dtype: key.dtype,
+            output: Geometry::of(output),
+            output_dtype: output.dtype,
+            bias: operands.bias.map(|b| (Geometry::of(&b), b.dtype)),
+            mask: operands.mask.map(|m| {
+                let start = m.span().bytes.start;
+                let shape = m.storage_shape();
+                MaskGeometry {
+                    geometry: Geometry::new(shape, m.strides, m.element_size(), start),
+                    bits: m.bits,
+                    polarity: m.polarity,
+                    key_stride: if m.shape[3] <= 1 { 0 } else { m.strides[3] },
+                }
+            }),
+            stats: operands.stats.map(|s| {
+                let shape = s.storage_shape();
+                let strides = crate::tensor::contiguous(shape);
+                let geometry = Geometry::new(shape, strides, 4, s.span().bytes.start);
+                (geometry, s.kind)
+            }),
+            lists,
+            shared,
+        })
+    }
+
+    /// The sizes.
+    pub fn dims(&self) -> Dims {
+        self.dims
+    }
+
+    /// The options.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Whether an input lies in a buffer that is also written, so that every
+    /// buffer has to be bound read_write.
+    pub fn shares_buffers(&self) -> bool {
+        self.shared
+    }
+
+    /// Floating-point operations by the usual count, 4 B Hq Nq Nk D with
+    /// (Dqk + Dv) / 2 for D, masks not considered.
+    pub fn flops(&self) -> f64 {
+        let d = &self.dims;
+        let pairs = d.rows() as f64 * d.kv_len as f64;
+        2.0 * pairs * (d.qk_dim + d.v_dim) as f64
+    }
+
+    pub(crate) fn list(&self, kind: ListKind) -> Option<&ListSource> {
+        let found = self.lists.iter().find(|(k, _)| *k == kind);
+        found.map(|(_, source)| source)
+    }
+
+    pub(crate) fn has_device_lists(&self) -> bool {
+        let is_buffer = |(_, source): &(_, ListSource)| matches!(source, ListSource::Buffer { .. });
+        self.lists.iter().any(is_buffer)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let d = &self.dims;
+        write!(
+            f,
+            "B {} Hq {} Hkv {} Nq {} Nk {} Dqk {} Dv {}, query {:?}, key and value {:?}, output {:?}",
+            d.batch,
+            d.q_heads,
+            d.kv_heads,
+            d.q_len,
+            d.kv_len,
+            d.qk_dim,
+            d.v_dim,
+            self.query_dtype,
+            self.kv_dtype,
+            self.output_dtype
+        )
+    }
+}
+
+/// An output may not overlap itself.
+fn check_writable(operand: &'static str, view: &TensorView<'_>) -> Result<()> {
+    // Sorted by stride, each axis has to step over all that the smaller ones span.
+    let mut axes: Vec<(usize, usize)> = (0..4)
+        .filter(|&axis| view.shape[axis] > 1)
+        .map(|axis| (view.strides[axis], view.shape[axis]))
+        .collect();
+    axes.sort_unstable();
+    let mut spanned = 1usize;
+    for (stride, len) in axes {
+        if stride < spanned {
+            return Err(Error::Layout {
+                operand,
+                expected: "strides under which no two elements coincide".to_owned(),
+                actual: format!("shape {:?}, strides {:?}", view.shape, view.strides),
+            });
+        }
+        spanned = stride.saturating_mul(len - 1).saturating_add(spanned);
+    }
+    Ok(())
+}
+
+fn collect_lists(
+    operands: &Operands<'_>,
+    options: &Options,
+    dims: &Dims,
+) -> Result<Vec<(ListKind, ListSource)>> {
+    fn source<T: bytemuck::Pod>(list: &List<'_, T>) -> ListSource {
+        match *list {
+            List::Host(values) => ListSource::Host(bytemuck::cast_slice(values).to_vec()),
+            List::Buffer { offset, len, .. } => ListSource::Buffer {
+                len,
+                phase: (offset as u64).saturating_mul(4) % PHASE,
+            },
+        }
+    }
+    fn host<'a, T>(list: &List<'a, T>) -> Option<&'a [T]> {
+        match *list {
+            List::Host(values) => Some(values),
+            List::Buffer { .. } => None,
+        }
+    }
+    let mut lists = Vec::new();
+    if let Some(list) = &operands.kv_lengths {
+        check_len("kv_lengths", list.len(), dims.batch)?;
+        check_counts("kv_lengths", host(list), dims.batch, dims.kv_len)?;
+        lists.push((ListKind::KvLengths, source(list)));
+    }
+    if let Some(list) = &operands.q_lengths {
+        check_len("q_lengths", list.len(), dims.batch)?;
+        check_counts("q_lengths", host(list), dims.batch, dims.q_len)?;
+        lists.push((ListKind::QLengths, source(list)));
+    }
+    let offsets = operands.offsets.as_ref();
+    check_alignment(options, offsets.map(List::len), dims.batch)?;
+    if let Some(list) = offsets {
+        lists.push((ListKind::Offsets, source(list)));
+    }
+    match (&operands.q_segments, &operands.kv_segments) {
+        (Some(queries), Some(keys)) => {
+            check_len("q_segments", queries.len(), dims.batch * dims.q_len)?;
+            check_len("kv_segments", keys.len(), dims.batch * dims.kv_len)?;
+            lists.push((ListKind::QSegments, source(queries)));
+            lists.push((ListKind::KvSegments, source(keys)));
+        }
+        (None, None) => {}
+        (Some(_), None) => {
+            return Err(Error::value("kv_segments", "ids beside q_segments", "none"));
+        }
+        (None, Some(_)) => {
+            return Err(Error::value("q_segments", "ids beside kv_segments", "none"));
+        }
+    }
+    if let Some(list) = &operands.alibi_slopes {
+        check_len("alibi_slopes", list.len(), dims.q_heads)?;
+        host(list).map_or(Ok(()), check_slopes)?;
+        lists.push((ListKind::Slopes, source(list)));
+    }
+    if let Some(list) = &operands.sinks {
+        check_len("sinks", list.len(), dims.q_heads)?;
+        host(list).map_or(Ok(()), check_sinks)?;
+        lists.push((ListKind::Sinks, source(list)));
+    }
+    // An empty list is never read, and an empty buffer cannot be bound.
+    lists.retain(|(_, source)| source.len() > 0);
+    Ok(lists)
+}
+
+/// An operand's name, its bytes, and whether it is written.
+type NamedSpan<'a> = (&'static str, Span<'a>, bool);
+
+pub(crate) fn named_spans<'a>(operands: &Operands<'a>) -> Vec<NamedSpan<'a>> {
+    let mut spans = vec![
+        ("output", operands.output.span(), true),
+        ("query", operands.query.span(), false),
+        ("key", operands.key.span(), false),
+        ("value", operands.value.span(), false),
+    ];
+    if let Some(stats) = &operands.stats {
+        spans.push(("stats", stats.span(), true));
+    }
+    if let Some(bias) = &operands.bias {
+        spans.push(("bias", bias.span(), false));
+    }
+    if let Some(mask) = &operands.mask {
+        spans.push(("mask", mask.span(), false));
+    }
+    let lists = [
+        ("kv_lengths", operands.kv_lengths.and_then(|l| l.span())),
+        ("q_lengths", operands.q_lengths.and_then(|l| l.span())),
+        ("offsets", operands.offsets.and_then(|l| l.span())),
+        ("q_segments", operands.q_segments.and_then(|l| l.span())),
+        ("kv_segments", operands.kv_segments.and_then(|l| l.span())),
+        ("alibi_slopes", operands.alibi_slopes.and_then(|l| l.span())),
+        ("sinks", operands.sinks.and_then(|l| l.span())),
+    ];
+    for (name, span) in lists {
+        if let Some(span) = span {
+            spans.push((name, span, false));
+        }
+    }
+    spans
+}
+
+fn check_usage(spans: &[NamedSpan<'_>]) -> Result<()> {
+    for (operand, span, _) in spans {
+        let needed = wgpu::BufferUsages::STORAGE;
+        if !span.buffer.usage().contains(needed) {
+            return Err(Error::Usage {
+                operand: *operand,
+                needed,
+                actual: span.buffer.usage(),
+            });
+        }
+        // Views check this when they are made; lists have no constructor.
+        if span.bytes.end > span.buffer.size() {
+            return Err(Error::BufferTooSmall {
+                operand: *operand,
+                needed: span.bytes.end,
+                size: span.buffer.size(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses overlaps with what is written; says whether buffers are shared.
+fn check_overlap(spans: &[NamedSpan<'_>]) -> Result<bool> {
+    let mut shared = false;
+    for (index, (written, span, is_written)) in spans.iter().enumerate() {
+        if !is_written {
+            continue;
+        }
+        for (other_index, (other, other_span, other_written)) in spans.iter().enumerate() {
+            if index == other_index {
+                continue;
+            }
+            if span.overlaps(other_span) {
+                return Err(Error::Overlap {
+                    written: *written,
+                    other: *other,
+                    ranges: format!("{:?} and {:?}", span.bytes, other_span.bytes),
+                });
+            }
+            shared |= !other_written && span.buffer == other_span.buffer;
+        }
+    }
+    Ok(shared)
+}

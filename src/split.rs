@@ -1,0 +1,258 @@
+//! Cuts a problem into chunks whose operands fit the device's bindings and
+//! whose grids fit its dispatches.
+
+use std::ops::Range;
+
+use crate::caps::DeviceCaps;
+use crate::error::Error;
+use crate::kernel::Kernel;
+use crate::params::tile;
+use crate::problem::{Geometry, Goal, Problem};
+
+/// A box of batch entries, query heads and rows that one set of dispatches covers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub batches: Range<usize>,
+    pub heads: Range<usize>,
+    pub rows: Range<usize>,
+}
+
+/// Scores of the staged path that are held at a time, unless one tile of rows
+/// needs more.
+const STAGED_WORKSPACE: u64 = 64 << 20;
+
+impl Chunk {
+    /// Score pairs of the chunk.
+    pub fn pairs(&self, problem: &Problem) -> u64 {
+        [self.batches.len(), self.heads.len(), self.rows.len()]
+            .iter()
+            .fold(problem.dims.kv_len as u64, |n, &m| n.saturating_mul(m as u64))
+    }
+
+    /// The kv heads that its query heads read.
+    pub fn kv_heads(&self, problem: &Problem) -> Range<usize> {
+        let group = problem.dims.group();
+        self.heads.start / group..self.heads.end.div_ceil(group)
+    }
+
+    /// Two halves along the outermost axis that can be cut.
+    fn halves(&self, problem: &Problem) -> Option<[Chunk; 2]> {
+        let cut = |range: &Range<usize>, unit: usize| {
+            let units = range.len().div_ceil(unit);
+            (units > 1).then(|| range.start + units / 2 * unit)
+        };
+        if let Some(at) = cut(&self.batches, 1) {
+            let mut halves = [self.clone(), self.clone()];
+            halves[0].batches.end = at;
+            halves[1].batches.start = at;
+            return Some(halves);
+        }
+        // Whole groups first: their heads read the same keys.
+        let group = problem.dims.group();
+        let by_group = cut(&self.heads, group).filter(|_| self.heads.start.is_multiple_of(group));
+        if let Some(at) = by_group.or_else(|| cut(&self.heads, 1)) {
+            let mut halves = [self.clone(), self.clone()];
+            halves[0].heads.end = at;
+            halves[1].heads.start = at;
+            return Some(halves);
+        }
+        let at = cut(&self.rows, tile::ROWS as usize)?;
+        let mut halves = [self.clone(), self.clone()];
+        halves[0].rows.end = at;
+        halves[1].rows.start = at;
+        Some(halves)
+    }
+}
+
+/// The part of an operand that a chunk needs: bytes from the operand's aligned
+/// start, and the element at which the chunk's first corner lies within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slab {
+    pub start: u64,
+    pub end: u64,
+    pub base: u64,
+}
+
+/// The slab of `axes` (batch, head, row ranges; the last axis whole).
+pub(crate) fn slab(geometry: &Geometry, axes: [Range<usize>; 3], caps: &DeviceCaps) -> Slab {
+    let mut first = 0u64;
+    let mut last = (geometry.shape[3] as u64 - 1) * geometry.strides[3] as u64;
+    for (axis, range) in axes.iter().enumerate() {
+        let stride = geometry.strides[axis] as u64;
+        first += range.start as u64 * stride;
+        last += (range.end as u64 - 1) * stride;
+    }
+    let size = geometry.element_size;
+    let align = u64::from(caps.min_storage_buffer_offset_alignment);
+    let start_byte = geometry.phase + first * size;
+    let start = start_byte / align * align;
+    let end = (geometry.phase + (last + 1) * size).next_multiple_of(4);
+    Slab {
+        start,
+        end,
+        base: (start_byte - start) / size,
+    }
+}
+
+/// Every operand's slab for a chunk, by name.
+pub(crate) fn slabs(
+    problem: &Problem,
+    kernel: Kernel,
+    chunk: &Chunk,
+    caps: &DeviceCaps,
+) -> Vec<(&'static str, Slab)> {
+    let by_row = || [chunk.batches.clone(), chunk.heads.clone(), chunk.rows.clone()];
+    let by_key = || {
+        let keys = 0..problem.dims.kv_len;
+        [chunk.batches.clone(), chunk.kv_heads(problem), keys]
+    };
+    let mut all = vec![("query", slab(&problem.query, by_row(), caps))];
+    if problem.dims.kv_len > 0 {
+        all.push(("key", slab(&problem.key, by_key(), caps)));
+    }
+    if problem.goal == Goal::Forward {
+        if problem.dims.kv_len > 0 {
+            all.push(("value", slab(&problem.value, by_key(), caps)));
+        }
+        all.push(("output", slab(&problem.output, by_row(), caps)));
+    } else if let Goal::Stage(_, region) = &problem.goal {
+        // The output begins at the region's corner.
+        let from = |range: &Range<usize>, start: usize| range.start - start..range.end - start;
+        let axes = [
+            from(&chunk.batches, region.batches.start),
+            from(&chunk.heads, region.heads.start),
+            from(&chunk.rows, region.rows.start),
+        ];
+        all.push(("output", slab(&problem.output, axes, caps)));
+    }
+    if problem.dims.kv_len > 0 {
+        if let Some((bias, _)) = &problem.bias {
+            all.push(("bias", slab(bias, by_row(), caps)));
+        }
+        if let Some(mask) = &problem.mask {
+            all.push(("mask", slab(&mask.geometry, by_row(), caps)));
+        }
+    }
+    if let Some((stats, _)) = &problem.stats {
+        all.push(("stats", slab(stats, by_row(), caps)));
+    }
+    if kernel == Kernel::Staged && problem.goal == Goal::Forward {
+        let end = chunk.pairs(problem).saturating_mul(4);
+        let whole = Slab {
+            start: 0,
+            end,
+            base: 0,
+        };
+        all.push(("scores", whole));
+    }
+    all
+}
+
+/// Workgroups of the chunk's largest dispatch.
+pub(crate) fn workgroups(problem: &Problem, kernel: Kernel, chunk: &Chunk) -> u64 {
+    let heads = chunk.batches.len() as u64 * chunk.heads.len() as u64;
+    let rows = chunk.rows.len() as u64;
+    let tiles = rows.div_ceil(u64::from(tile::ROWS));
+    let columns = (problem.dims.v_dim as u64).div_ceil(u64::from(tile::COLUMNS));
+    let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tile::KEYS));
+    let most = match kernel {
+        Kernel::Fused => tiles.saturating_mul(columns),
+        Kernel::Staged => rows.max(tiles.saturating_mul(columns.max(keys))),
+    };
+    most.saturating_mul(heads)
+}
+
+/// Why a chunk does not fit, if it does not.
+fn misfit(problem: &Problem, kernel: Kernel, chunk: &Chunk, caps: &DeviceCaps) -> Vec<Error> {
+    let mut reasons = Vec::new();
+    let binding = caps.max_storage_buffer_binding_size;
+    for (operand, slab) in slabs(problem, kernel, chunk, caps) {
+        if slab.end - slab.start > binding {
+            reasons.push(Error::Limit {
+                what: format!("{operand}: one (batch, kv head) slab in bytes"),
+                needed: slab.end - slab.start,
+                limit_name: "max_storage_buffer_binding_size",
+                limit: binding,
+            });
+        }
+        // Shaders count elements in u32; the smallest one is a byte of a mask.
+        if slab.end - slab.start > u64::from(u32::MAX) {
+            reasons.push(Error::Limit {
+                what: format!("{operand}: one (batch, kv head) slab in bytes"),
+                needed: slab.end - slab.start,
+                limit_name: "32-bit addresses",
+                limit: u64::from(u32::MAX),
+            });
+        }
+    }
+    if kernel == Kernel::Staged && problem.goal == Goal::Forward {
+        let tile = u64::from(tile::ROWS) * problem.dims.kv_len as u64 * 4;
+        let budget = STAGED_WORKSPACE.max(tile).min(binding);
+        let needed = chunk.pairs(problem).saturating_mul(4);
+        if needed > budget {
+            reasons.push(Error::Limit {
+                what: "scores of one tile of rows in bytes".to_owned(),
+                needed,
+                limit_name: "max_storage_buffer_binding_size",
+                limit: budget,
+            });
+        }
+    }
+    let most = u64::from(caps.max_compute_workgroups_per_dimension);
+    let limit = (most * most).min(u64::from(u32::MAX));
+    let needed = workgroups(problem, kernel, chunk);
+    if needed > limit {
+        reasons.push(Error::Limit {
+            what: "workgroups of one tile of rows".to_owned(),
+            needed,
+            limit_name: "max_compute_workgroups_per_dimension, squared",
+            limit,
+        });
+    }
+    reasons
+}
+
+/// Chunks that fit, or every reason why not even the smallest one does.
+pub(crate) fn split(
+    problem: &Problem,
+    kernel: Kernel,
+    caps: &DeviceCaps,
+) -> Result<Vec<Chunk>, Vec<Error>> {
+    let dims = &problem.dims;
+    let whole = match &problem.goal {
+        Goal::Forward => Chunk {
+            batches: 0..dims.batch,
+            heads: 0..dims.q_heads,
+            rows: 0..dims.q_len,
+        },
+        Goal::Stage(_, region) => Chunk {
+            batches: region.batches.clone(),
+            heads: region.heads.clone(),
+            rows: region.rows.clone(),
+        },
+    };
+    let empty = |chunk: &Chunk| {
+        chunk.batches.is_empty() || chunk.heads.is_empty() || chunk.rows.is_empty()
+    };
+    let nothing = matches!(problem.goal, Goal::Stage(..)) && dims.kv_len == 0;
+    if empty(&whole) || nothing {
+        return Ok(Vec::new());
+    }
+    let mut fitting = Vec::new();
+    let mut pending = vec![whole];
+    while let Some(chunk) = pending.pop() {
+        let reasons = misfit(problem, kernel, &chunk, caps);
+        if reasons.is_empty() {
+            fitting.push(chunk);
+            continue;
+        }
+        match chunk.halves(problem) {
+            Some([first, second]) => {
+                pending.push(second);
+                pending.push(first);
+            }
+            None => return Err(reasons),
+        }
+    }
+    Ok(fitting)
+}
