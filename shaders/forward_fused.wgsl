@@ -50,7 +50,7 @@ fn main(
     let row = load_row(id.batch, id.head, min(i, params.row_end - 1u), sequence);
     let rows_end = min(row_first + TILE_ROWS, params.row_end);
     let keys = rows_interval(row_first, rows_end, sequence);
-    let common = rows_common_interval(row_first, rows_end, sequence);
+    let shared_keys = rows_common_interval(row_first, rows_end, sequence);
     let query_base = query_head(params.query, id);
     let key_base = key_head(params.key, id);
     let value_base = key_head(params.value, id);
@@ -60,7 +60,7 @@ fn main(
     var acc: Accumulator;
     var state = SOFTMAX_EMPTY;
     for (var first = keys.x & ~31u; first < keys.y; first += TILE_KEYS) {
-        let interior = !has(PAIR_RULES) && common.x <= first && first + TILE_KEYS <= common.y;
+        let interior = !has(PAIR_RULES) && shared_keys.x <= first && first + TILE_KEYS <= shared_keys.y;
 
         // Who sees whom. An interior tile needs no look at pairs.
         let word = visible_word(row, first, select(params.trips_keys, 0u, interior));

@@ -333,9 +333,8 @@ fn internal(slot: &'static str) -> Error {
 /// read_write, down to the alignment.
 fn check_aliasing(planned: &Pass, bindings: &[wgpu::BufferBinding<'_>]) -> Result<()> {
     let named: Vec<_> = planned.binds.iter().zip(&bindings[1..]).collect();
-    let range = |b: &wgpu::BufferBinding<'_>| {
-        b.offset..b.offset + b.size.map_or(0, wgpu::BufferSize::get)
-    };
+    let range =
+        |b: &wgpu::BufferBinding<'_>| b.offset..b.offset + b.size.map_or(0, wgpu::BufferSize::get);
     for (index, (bind, binding)) in named.iter().enumerate() {
         for (other, other_binding) in &named[index + 1..] {
             let (a, b) = (range(binding), range(other_binding));

@@ -5,6 +5,7 @@
 mod attention;
 mod aux;
 mod caps;
+mod device;
 mod encode;
 mod error;
 mod host;
@@ -17,13 +18,16 @@ mod passes;
 mod pipeline;
 mod plan;
 mod problem;
+mod readback;
 mod shader;
 mod split;
 mod stage;
 mod tensor;
+mod upload;
 
 pub use attention::{Attention, Prepared};
 pub use caps::DeviceCaps;
+pub use device::AdapterOptions;
 pub use encode::Workspace;
 pub use error::{Error, Result};
 pub use host::{
@@ -37,6 +41,7 @@ pub use plan::{Plan, PlanOptions};
 pub use problem::{Problem, Region};
 pub use stage::Stage;
 pub use tensor::{List, MaskView, Stats, StatsView, TensorView};
+pub use upload::Uploaded;
 
 /// The shaders as text, for validation and inspection.
 #[doc(hidden)]

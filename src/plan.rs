@@ -114,7 +114,11 @@ impl Plan {
                 limit: caps.max_storage_buffer_binding_size,
             });
         }
-        let gathered = if problem.has_device_lists() { aux_bytes } else { 0 };
+        let gathered = if problem.has_device_lists() {
+            aux_bytes
+        } else {
+            0
+        };
         let align = u64::from(caps.min_storage_buffer_offset_alignment);
         let scores_start = gathered.next_multiple_of(align);
         let scores_bytes = match (kernel, &problem.goal) {
@@ -193,7 +197,9 @@ impl Plan {
 
     /// Shader, workgroups and grid of every dispatch, in order.
     pub fn describe_dispatches(&self) -> impl Iterator<Item = (&'static str, [u32; 2])> + '_ {
-        self.passes.iter().map(|pass| (pass.shader.name(), pass.grid))
+        self.passes
+            .iter()
+            .map(|pass| (pass.shader.name(), pass.grid))
     }
 
     /// The host's lists, as the words of the region that the kernels read.
@@ -214,7 +220,10 @@ impl fmt::Display for Plan {
         writeln!(f, "problem: {}", self.problem)?;
         writeln!(f, "kernel: {:?} ({})", self.kernel, self.why)?;
         if self.shared {
-            writeln!(f, "buffers: all bound read_write, inputs share a written buffer")?;
+            writeln!(
+                f,
+                "buffers: all bound read_write, inputs share a written buffer"
+            )?;
         }
         write!(f, "workspace: {} bytes", self.workspace_bytes)?;
         if self.passes.is_empty() {
@@ -290,4 +299,3 @@ fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
 
 /// Workgroup memory of the largest kernel; a test counts it from the shaders.
 const WORKGROUP_MEMORY: u64 = 15_680;
-

@@ -211,7 +211,11 @@ impl Problem {
         let dims = Dims::new(query.shape, key.shape, value.shape)?;
         if key.dtype != value.dtype {
             let expected = format!("the key's storage type {:?}", key.dtype);
-            return Err(Error::value("value", expected, format!("{:?}", value.dtype)));
+            return Err(Error::value(
+                "value",
+                expected,
+                format!("{:?}", value.dtype),
+            ));
         }
         let output_shape = match &goal {
             Goal::Forward => dims.output_shape(),

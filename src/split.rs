@@ -26,7 +26,9 @@ impl Chunk {
     pub fn pairs(&self, problem: &Problem) -> u64 {
         [self.batches.len(), self.heads.len(), self.rows.len()]
             .iter()
-            .fold(problem.dims.kv_len as u64, |n, &m| n.saturating_mul(m as u64))
+            .fold(problem.dims.kv_len as u64, |n, &m| {
+                n.saturating_mul(m as u64)
+            })
     }
 
     /// The kv heads that its query heads read.
@@ -101,7 +103,13 @@ pub(crate) fn slabs(
     chunk: &Chunk,
     caps: &DeviceCaps,
 ) -> Vec<(&'static str, Slab)> {
-    let by_row = || [chunk.batches.clone(), chunk.heads.clone(), chunk.rows.clone()];
+    let by_row = || {
+        [
+            chunk.batches.clone(),
+            chunk.heads.clone(),
+            chunk.rows.clone(),
+        ]
+    };
     let by_key = || {
         let keys = 0..problem.dims.kv_len;
         [chunk.batches.clone(), chunk.kv_heads(problem), keys]
@@ -231,9 +239,8 @@ pub(crate) fn split(
             rows: region.rows.clone(),
         },
     };
-    let empty = |chunk: &Chunk| {
-        chunk.batches.is_empty() || chunk.heads.is_empty() || chunk.rows.is_empty()
-    };
+    let empty =
+        |chunk: &Chunk| chunk.batches.is_empty() || chunk.heads.is_empty() || chunk.rows.is_empty();
     let nothing = matches!(problem.goal, Goal::Stage(..)) && dims.kv_len == 0;
     if empty(&whole) || nothing {
         return Ok(Vec::new());

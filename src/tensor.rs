@@ -216,7 +216,12 @@ impl<'a> MaskView<'a> {
     /// Shape in storage elements: bytes, or words of 32 keys.
     pub(crate) fn storage_shape(&self) -> [usize; 4] {
         let [batch, head, row, keys] = self.shape;
-        [batch, head, row, if self.bits { keys.div_ceil(32) } else { keys }]
+        [
+            batch,
+            head,
+            row,
+            if self.bits { keys.div_ceil(32) } else { keys },
+        ]
     }
 
     pub(crate) fn element_size(&self) -> u64 {

@@ -7,10 +7,10 @@ fn parse(text: &str) -> Result<naga::Module, String> {
 }
 
 fn validate(module: &naga::Module) -> Result<naga::valid::ModuleInfo, String> {
-    // The default capabilities: what plain WebGPU has.
+    // What plain WebGPU has, `unpack2x16float` included.
     naga::valid::Validator::new(
         naga::valid::ValidationFlags::all(),
-        naga::valid::Capabilities::empty(),
+        naga::valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32,
     )
     .validate(module)
     .map_err(|error| format!("{error:?}"))

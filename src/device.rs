@@ -1,0 +1,175 @@
+//! Devices of our own, for people who have none: adapter choice, limits, and
+//! what to say when there is no adapter.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::attention::Attention;
+use crate::error::{Error, Result};
+
+/// Which adapter to use, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AdapterOptions {
+    /// Part of the adapter's name, driver or backend, upper or lower case
+    /// alike; `None` takes the fastest one.
+    pub name: Option<String>,
+    /// Check WebGPU's rules as a browser would
+    /// ([`wgpu::InstanceFlags::STRICT_WEBGPU_COMPLIANCE`]).
+    pub strict_webgpu: bool,
+    /// Ask for WebGPU's default limits and no feature, whatever the adapter has.
+    pub default_limits: bool,
+}
+
+impl AdapterOptions {
+    /// Sets the part of the name to look for.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Sets strict WebGPU rules.
+    pub fn strict_webgpu(mut self, strict: bool) -> Self {
+        self.strict_webgpu = strict;
+        self
+    }
+
+    /// Sets default limits.
+    pub fn default_limits(mut self, default: bool) -> Self {
+        self.default_limits = default;
+        self
+    }
+
+    fn instance(&self) -> wgpu::Instance {
+        let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+        // GL has no storage buffers worth the name on most systems.
+        descriptor.backends = wgpu::Backends::PRIMARY;
+        if self.strict_webgpu {
+            descriptor.flags |= wgpu::InstanceFlags::STRICT_WEBGPU_COMPLIANCE;
+        }
+        wgpu::Instance::new(descriptor.with_env())
+    }
+}
+
+/// Faster kinds first.
+fn rank(info: &wgpu::AdapterInfo) -> u32 {
+    match info.device_type {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    }
+}
+
+fn describe(info: &wgpu::AdapterInfo) -> String {
+    format!(
+        "{} ({:?}, {:?}, driver {} {})",
+        info.name, info.backend, info.device_type, info.driver, info.driver_info
+    )
+}
+
+fn matches(info: &wgpu::AdapterInfo, part: &str) -> bool {
+    describe(info).to_lowercase().contains(&part.to_lowercase())
+}
+
+impl Attention {
+    /// Adapters that can run this crate, the fastest kind first.
+    pub async fn adapters_async() -> Vec<wgpu::Adapter> {
+        let instance = AdapterOptions::default().instance();
+        list(&instance).await
+    }
+
+    /// Creates a device on the adapter that `options` names.
+    ///
+    /// # Errors
+    /// [`Error::NoAdapter`] with what there was; [`Error::Device`] if the
+    /// adapter gives no device.
+    pub async fn with_adapter_async(options: &AdapterOptions) -> Result<Attention> {
+        let instance = options.instance();
+        let adapters = list(&instance).await;
+        let wanted = options.name.as_deref().unwrap_or("");
+        let found = adapters
+            .iter()
+            .find(|adapter| matches(&adapter.get_info(), wanted));
+        let Some(adapter) = found else {
+            let names: Vec<_> = adapters.iter().map(|a| describe(&a.get_info())).collect();
+            let detail = match (names.is_empty(), &options.name) {
+                (true, _) => "none of Vulkan, Metal, DX12 or WebGPU is available".to_owned(),
+                (false, name) => format!("none matches {name:?}; there are: {}", names.join("; ")),
+            };
+            return Err(Error::NoAdapter { detail });
+        };
+        let (limits, features) = if options.default_limits {
+            (wgpu::Limits::default(), wgpu::Features::empty())
+        } else {
+            let wanted = wgpu::Features::TIMESTAMP_QUERY;
+            (adapter.limits(), adapter.features() & wanted)
+        };
+        let request = adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("wgpu-attention"),
+            required_features: features,
+            required_limits: limits,
+            ..Default::default()
+        });
+        let (device, queue) = request.await.map_err(|error| Error::Device {
+            action: format!("creating a device on {}", describe(&adapter.get_info())),
+            message: error.to_string(),
+        })?;
+        let lost = Arc::new(OnceLock::new());
+        let teller = lost.clone();
+        device.set_device_lost_callback(move |reason, message| {
+            let _ = teller.set(format!("{reason:?}: {message}"));
+        });
+        Attention::with_lost(&device, &queue, lost)
+    }
+
+    /// What is known of the adapter.
+    pub fn adapter_info(&self) -> wgpu::AdapterInfo {
+        self.device().adapter_info()
+    }
+
+    /// The adapter in a line: name, backend, kind, driver.
+    pub fn adapter_line(&self) -> String {
+        describe(&self.adapter_info())
+    }
+}
+
+async fn list(instance: &wgpu::Instance) -> Vec<wgpu::Adapter> {
+    let mut adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
+    // Not every backend can enumerate (a browser cannot); all can be asked.
+    if adapters.is_empty() {
+        let request = instance.request_adapter(&wgpu::RequestAdapterOptions::default());
+        adapters.extend(request.await.ok());
+    }
+    adapters.retain(|adapter| {
+        let flags = adapter.get_downlevel_capabilities().flags;
+        flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
+            && adapter.get_info().backend != wgpu::Backend::Noop
+    });
+    adapters.sort_by_key(|adapter| rank(&adapter.get_info()));
+    adapters
+}
+
+#[cfg(all(feature = "blocking", not(target_family = "wasm")))]
+impl Attention {
+    /// Blocking form of [`Attention::adapters_async`].
+    pub fn adapters() -> Vec<wgpu::Adapter> {
+        pollster::block_on(Attention::adapters_async())
+    }
+
+    /// A device of its own on the fastest adapter.
+    ///
+    /// # Errors
+    /// As [`Attention::with_adapter_async`].
+    pub fn on_default_adapter() -> Result<Attention> {
+        Attention::with_adapter(&AdapterOptions::default())
+    }
+
+    /// Blocking form of [`Attention::with_adapter_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_adapter(options: &AdapterOptions) -> Result<Attention> {
+        pollster::block_on(Attention::with_adapter_async(options))
+    }
+}

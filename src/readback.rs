@@ -1,0 +1,65 @@
+//! Copies results to the host: the one place that maps buffers and waits.
+
+use futures_intrusive::channel::shared::oneshot_channel;
+
+use crate::error::{Error, Result};
+
+/// Reads bytes `0..size` of a `COPY_SRC` buffer, `size` a multiple of 4.
+///
+/// On native backends the device has to be polled meanwhile (the blocking
+/// layer does); in a browser the event loop does it.
+pub(crate) async fn read_bytes(
+    device: &wgpu::Device,
+    queue: &wgpu::Queue,
+    buffer: &wgpu::Buffer,
+    size: u64,
+) -> Result<Vec<u8>> {
+    if size == 0 {
+        return Ok(Vec::new());
+    }
+    let staging = crate::pipeline::scoped(device, "creating a readback buffer", || {
+        device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("attention readback"),
+            size,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        })
+    })?;
+    let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor {
+        label: Some("attention readback"),
+    });
+    encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, size);
+    queue.submit([encoder.finish()]);
+    let (sender, receiver) = oneshot_channel();
+    staging.map_async(wgpu::MapMode::Read, .., move |result| {
+        // Fails only if the receiver is gone, and then nobody waits.
+        let _ = sender.send(result);
+    });
+    poll_once(device)?;
+    let mapped = receiver.receive().await;
+    let message = |text: String| Error::Readback { message: text };
+    mapped
+        .ok_or_else(|| message("the device dropped the request".to_owned()))?
+        .map_err(|error| message(error.to_string()))?;
+    let view = staging
+        .get_mapped_range(..)
+        .map_err(|error| message(error.to_string()))?;
+    let bytes = view.to_vec();
+    drop(view);
+    staging.unmap();
+    Ok(bytes)
+}
+
+/// Waits on native backends until everything submitted is done; nothing in a
+/// browser, where the event loop does that.
+pub(crate) fn poll_once(device: &wgpu::Device) -> Result<()> {
+    if cfg!(target_family = "wasm") {
+        return Ok(());
+    }
+    match device.poll(wgpu::PollType::wait_indefinitely()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::Readback {
+            message: error.to_string(),
+        }),
+    }
+}

@@ -1,0 +1,427 @@
+//! The convenience layer: slices in, slices out. Owns buffers, submits, waits.
+
+use half::{bf16, f16};
+
+use crate::attention::{Attention, Prepared};
+use crate::encode::Workspace;
+use crate::error::Result;
+use crate::host::{BoolMask, DType, Inputs, MaskData, Outputs, Tensor};
+use crate::operands::Operands;
+use crate::options::Options;
+use crate::pipeline::scoped;
+use crate::plan::{Plan, PlanOptions};
+use crate::problem::{Problem, Region};
+use crate::readback::{poll_once, read_bytes};
+use crate::stage::Stage;
+use crate::tensor::{List, MaskView, Stats, StatsView, TensorView};
+
+/// Buffers of one call on the device, and its prepared plan: run it any number
+/// of times, read the results.
+#[derive(Debug)]
+pub struct Uploaded {
+    prepared: Prepared,
+    buffers: Buffers,
+    lists: Lists,
+    workspace: Option<wgpu::Buffer>,
+}
+
+#[derive(Debug)]
+struct Buffers {
+    query: Stored,
+    key: Stored,
+    value: Stored,
+    output: Stored,
+    bias: Option<Stored>,
+    mask: Option<StoredMask>,
+    stats: Option<(wgpu::Buffer, [usize; 3])>,
+}
+
+/// Lists stay on the host: they become part of the plan.
+#[derive(Debug, Default)]
+struct Lists {
+    kv_lengths: Option<Vec<u32>>,
+    q_lengths: Option<Vec<u32>>,
+    offsets: Option<Vec<i32>>,
+    segments: Option<(Vec<u32>, Vec<u32>)>,
+    alibi_slopes: Option<Vec<f32>>,
+    sinks: Option<Vec<f32>>,
+}
+
+#[derive(Debug)]
+struct Stored {
+    buffer: wgpu::Buffer,
+    dtype: DType,
+    shape: [usize; 4],
+}
+
+#[derive(Debug)]
+struct StoredMask {
+    buffer: wgpu::Buffer,
+    bits: bool,
+    shape: [usize; 4],
+    polarity: crate::host::Polarity,
+}
+
+impl Attention {
+    /// Copies the inputs to the device and prepares a forward pass whose output
+    /// is stored as `output`.
+    ///
+    /// # Errors
+    /// As [`Inputs::validate`], [`Plan::new`] and [`Attention::prepare`].
+    pub fn upload(
+        &self,
+        inputs: &Inputs<'_>,
+        options: &Options,
+        output: DType,
+        plan_options: &PlanOptions,
+    ) -> Result<Uploaded> {
+        let dims = inputs.validate(options)?;
+        let stats = Some([dims.batch, dims.q_heads, dims.q_len]);
+        let buffers = self.store(inputs, dims.output_shape(), output, stats)?;
+        let lists = Lists::of(inputs);
+        let operands = buffers.operands(&lists)?;
+        let problem = Problem::forward(&operands, options)?;
+        self.finish_upload(&problem, plan_options, buffers, lists)
+    }
+
+    /// Copies the inputs to the device and prepares one stage of a region.
+    ///
+    /// # Errors
+    /// As [`Attention::upload`]; [`crate::Error::Value`] if the region does not fit.
+    pub fn upload_stage(
+        &self,
+        inputs: &Inputs<'_>,
+        options: &Options,
+        stage: Stage,
+        region: &Region,
+    ) -> Result<Uploaded> {
+        let dims = inputs.validate(options)?;
+        region.check(&dims)?;
+        let [batches, heads, rows] = region.lens();
+        let shape = [batches, heads, rows, dims.kv_len];
+        let buffers = self.store(inputs, shape, DType::F32, None)?;
+        let lists = Lists::of(inputs);
+        let operands = buffers.operands(&lists)?;
+        let problem = Problem::stage(&operands, options, stage, region.clone())?;
+        self.finish_upload(&problem, &PlanOptions::default(), buffers, lists)
+    }
+
+    /// Attention of slices, awaiting the result.
+    ///
+    /// On native backends it waits inside; in a browser it yields to the event loop.
+    ///
+    /// # Errors
+    /// As [`Attention::upload`] and [`Uploaded::read_async`].
+    pub async fn run_async(&self, inputs: &Inputs<'_>, options: &Options) -> Result<Outputs> {
+        let uploaded = self.upload(inputs, options, DType::F32, &PlanOptions::default())?;
+        uploaded.submit()?;
+        uploaded.read_async().await
+    }
+
+    /// One stage of a region, awaiting the result: (batches, heads, rows, Nk).
+    ///
+    /// # Errors
+    /// As [`Attention::upload_stage`] and [`Uploaded::read_async`].
+    pub async fn stage_async(
+        &self,
+        inputs: &Inputs<'_>,
+        options: &Options,
+        stage: Stage,
+        region: &Region,
+    ) -> Result<Vec<f32>> {
+        let uploaded = self.upload_stage(inputs, options, stage, region)?;
+        uploaded.submit()?;
+        Ok(uploaded.read_async().await?.output)
+    }
+
+    fn finish_upload(
+        &self,
+        problem: &Problem,
+        options: &PlanOptions,
+        buffers: Buffers,
+        lists: Lists,
+    ) -> Result<Uploaded> {
+        let plan = Plan::new(problem, self.caps(), options)?;
+        let prepared = self.prepare(&plan)?;
+        let bytes = plan.workspace_bytes();
+        let workspace = match bytes {
+            0 => None,
+            _ => Some(self.empty("attention workspace", bytes, wgpu::BufferUsages::STORAGE)?),
+        };
+        Ok(Uploaded {
+            prepared,
+            buffers,
+            lists,
+            workspace,
+        })
+    }
+
+    fn store(
+        &self,
+        inputs: &Inputs<'_>,
+        output_shape: [usize; 4],
+        output: DType,
+        stats: Option<[usize; 3]>,
+    ) -> Result<Buffers> {
+        let result = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+        let output_bytes = output_shape.iter().map(|&n| n as u64).product::<u64>() * output.size();
+        Ok(Buffers {
+            query: self.store_tensor("query", &inputs.query)?,
+            key: self.store_tensor("key", &inputs.key)?,
+            value: self.store_tensor("value", &inputs.value)?,
+            output: Stored {
+                buffer: self.empty("output", output_bytes, result)?,
+                dtype: output,
+                shape: output_shape,
+            },
+            bias: match &inputs.bias {
+                Some(bias) => Some(self.store_tensor("bias", bias)?),
+                None => None,
+            },
+            mask: match &inputs.mask {
+                Some(mask) => Some(self.store_mask(mask)?),
+                None => None,
+            },
+            stats: match stats {
+                Some(shape) => {
+                    let bytes = shape.iter().map(|&n| n as u64).product::<u64>() * 4;
+                    Some((self.empty("lse", bytes, result)?, shape))
+                }
+                None => None,
+            },
+        })
+    }
+
+    fn store_tensor(&self, label: &str, tensor: &Tensor<'_>) -> Result<Stored> {
+        Ok(Stored {
+            buffer: self.filled(label, tensor.data().bytes())?,
+            dtype: tensor.dtype(),
+            shape: tensor.shape(),
+        })
+    }
+
+    fn store_mask(&self, mask: &BoolMask<'_>) -> Result<StoredMask> {
+        let (bytes, bits): (&[u8], bool) = match mask.data() {
+            MaskData::Bytes(bytes) => (bytes, false),
+            MaskData::Bits(words) => (bytemuck::cast_slice(words), true),
+        };
+        Ok(StoredMask {
+            buffer: self.filled("mask", bytes)?,
+            bits,
+            shape: mask.shape(),
+            polarity: mask.polarity(),
+        })
+    }
+
+    fn filled(&self, label: &str, bytes: &[u8]) -> Result<wgpu::Buffer> {
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
+        let buffer = self.empty(label, bytes.len() as u64, usage)?;
+        let whole = bytes.len() / 4 * 4;
+        if whole > 0 {
+            self.queue().write_buffer(&buffer, 0, &bytes[..whole]);
+        }
+        if whole < bytes.len() {
+            let mut last = [0; 4];
+            last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
+            self.queue().write_buffer(&buffer, whole as u64, &last);
+        }
+        Ok(buffer)
+    }
+
+    /// A buffer of at least `bytes` bytes, a multiple of 4 and not empty.
+    fn empty(&self, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
+        let size = bytes.next_multiple_of(4).max(4);
+        let limit = self.caps().max_buffer_size;
+        if size > limit {
+            return Err(crate::Error::Limit {
+                what: format!("{label} in bytes"),
+                needed: size,
+                limit_name: "max_buffer_size",
+                limit,
+            });
+        }
+        scoped(self.device(), &format!("creating buffer {label}"), || {
+            self.device().create_buffer(&wgpu::BufferDescriptor {
+                label: Some(label),
+                size,
+                usage,
+                mapped_at_creation: false,
+            })
+        })
+    }
+}
+
+impl Lists {
+    fn of(inputs: &Inputs<'_>) -> Self {
+        Lists {
+            kv_lengths: inputs.kv_lengths.map(<[u32]>::to_vec),
+            q_lengths: inputs.q_lengths.map(<[u32]>::to_vec),
+            offsets: inputs.offsets.map(<[i32]>::to_vec),
+            segments: inputs.segments.map(|(q, k)| (q.to_vec(), k.to_vec())),
+            alibi_slopes: inputs.alibi_slopes.map(<[f32]>::to_vec),
+            sinks: inputs.sinks.map(<[f32]>::to_vec),
+        }
+    }
+}
+
+impl Buffers {
+    fn operands<'a>(&'a self, lists: &'a Lists) -> Result<Operands<'a>> {
+        let view = |s: &'a Stored| TensorView::bhsd(&s.buffer, s.dtype, s.shape, 0);
+        let mut operands = Operands::new(
+            view(&self.query)?,
+            view(&self.key)?,
+            view(&self.value)?,
+            view(&self.output)?,
+        );
+        if let Some((buffer, shape)) = &self.stats {
+            operands.stats = Some(StatsView::new(buffer, Stats::Lse, *shape, 0)?);
+        }
+        if let Some(bias) = &self.bias {
+            operands.bias = Some(view(bias)?);
+        }
+        if let Some(m) = &self.mask {
+            let view = match m.bits {
+                true => MaskView::bits(&m.buffer, m.shape, 0, m.polarity),
+                false => MaskView::bytes(&m.buffer, m.shape, 0, m.polarity),
+            };
+            operands.mask = Some(view?);
+        }
+        operands.kv_lengths = lists.kv_lengths.as_deref().map(List::Host);
+        operands.q_lengths = lists.q_lengths.as_deref().map(List::Host);
+        operands.offsets = lists.offsets.as_deref().map(List::Host);
+        if let Some((queries, keys)) = &lists.segments {
+            operands = operands.segments(List::Host(queries), List::Host(keys));
+        }
+        operands.alibi_slopes = lists.alibi_slopes.as_deref().map(List::Host);
+        operands.sinks = lists.sinks.as_deref().map(List::Host);
+        Ok(operands)
+    }
+}
+
+impl Uploaded {
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        self.prepared.plan()
+    }
+
+    /// Records and submits one run; does not wait.
+    ///
+    /// # Errors
+    /// As [`Prepared::record`].
+    pub fn submit(&self) -> Result<()> {
+        let device = self.prepared.attention.device();
+        let mut encoder = device.create_command_encoder(&Default::default());
+        let workspace = self.workspace.as_ref().map(Workspace::new);
+        let operands = self.buffers.operands(&self.lists)?;
+        self.prepared.record(&mut encoder, &operands, workspace)?;
+        self.prepared.attention.queue().submit([encoder.finish()]);
+        Ok(())
+    }
+
+    /// Reads output and log-sum-exp, awaiting the device.
+    ///
+    /// # Errors
+    /// [`crate::Error::Readback`] or [`crate::Error::DeviceLost`].
+    pub async fn read_async(&self) -> Result<Outputs> {
+        let attention = &self.prepared.attention;
+        attention.check_lost()?;
+        let (device, queue) = (attention.device(), attention.queue());
+        let out = &self.buffers.output;
+        let count: usize = out.shape.iter().product();
+        let bytes = (count as u64 * out.dtype.size()).next_multiple_of(4);
+        let bytes = match count {
+            0 => Vec::new(),
+            _ => read_bytes(device, queue, &out.buffer, bytes).await?,
+        };
+        let mut output = widen(&bytes, out.dtype);
+        output.truncate(count);
+        let lse = match &self.buffers.stats {
+            Some((buffer, shape)) => {
+                let rows = shape.iter().product::<usize>() as u64;
+                widen(
+                    &read_bytes(device, queue, buffer, rows * 4).await?,
+                    DType::F32,
+                )
+            }
+            None => Vec::new(),
+        };
+        Ok(Outputs { output, lse })
+    }
+
+    /// Records and submits one run, waits for it (native backends), and returns
+    /// the time between: GPU timestamps where the device has them, else wall time.
+    ///
+    /// # Errors
+    /// As [`Uploaded::submit`].
+    pub fn run(&self) -> Result<std::time::Duration> {
+        let start = std::time::Instant::now();
+        self.submit()?;
+        poll_once(self.prepared.attention.device())?;
+        self.prepared.attention.check_lost()?;
+        Ok(start.elapsed())
+    }
+}
+
+fn widen(bytes: &[u8], dtype: DType) -> Vec<f32> {
+    let pairs = bytes
+        .chunks_exact(2)
+        .map(|b| u16::from_le_bytes([b[0], b[1]]));
+    match dtype {
+        DType::F32 => bytes
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect(),
+        DType::F16 => pairs.map(|b| f16::from_bits(b).to_f32()).collect(),
+        DType::BF16 => pairs.map(|b| bf16::from_bits(b).to_f32()).collect(),
+    }
+}
+
+#[cfg(all(feature = "blocking", not(target_family = "wasm")))]
+impl Attention {
+    /// Attention of query, key and value alone.
+    ///
+    /// # Errors
+    /// As [`Attention::run_async`].
+    pub fn forward(
+        &self,
+        query: &Tensor<'_>,
+        key: &Tensor<'_>,
+        value: &Tensor<'_>,
+        options: &Options,
+    ) -> Result<Outputs> {
+        self.run(&Inputs::new(*query, *key, *value), options)
+    }
+
+    /// Attention with every operand.
+    ///
+    /// # Errors
+    /// As [`Attention::run_async`].
+    pub fn run(&self, inputs: &Inputs<'_>, options: &Options) -> Result<Outputs> {
+        pollster::block_on(self.run_async(inputs, options))
+    }
+
+    /// Blocking form of [`Attention::stage_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stage(
+        &self,
+        inputs: &Inputs<'_>,
+        options: &Options,
+        stage: Stage,
+        region: &Region,
+    ) -> Result<Vec<f32>> {
+        pollster::block_on(self.stage_async(inputs, options, stage, region))
+    }
+}
+
+#[cfg(all(feature = "blocking", not(target_family = "wasm")))]
+impl Uploaded {
+    /// Blocking form of [`Uploaded::read_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&self) -> Result<Outputs> {
+        pollster::block_on(self.read_async())
+    }
+}
