@@ -6,6 +6,8 @@ mod error;
 mod host;
 mod mask;
 mod options;
+pub mod reference;
+mod stage;
 
 pub use error::{Error, Result};
 pub use host::{
@@ -13,6 +15,7 @@ pub use host::{
 };
 pub use mask::Visibility;
 pub use options::{Alignment, Options, Window};
+pub use stage::Stage;
 
 /// The wgpu that this crate is built with.
 pub use wgpu;
