@@ -188,7 +188,10 @@ impl fmt::Display for Error {
                 operand,
                 expected,
                 actual,
-            } => write!(f, "{operand}: expected layout with {expected}, got {actual}"),
+            } => write!(
+                f,
+                "{operand}: expected layout with {expected}, got {actual}"
+            ),
             Error::BufferTooSmall {
                 operand,
                 needed,

@@ -339,7 +339,11 @@ impl Dims {
         let [_, kv_heads, kv_len, _] = key;
         let v_dim = value[3];
         if qk_dim == 0 {
-            return Err(Error::shape("query", "(B, Hq, Nq, Dqk) with Dqk > 0", query));
+            return Err(Error::shape(
+                "query",
+                "(B, Hq, Nq, Dqk) with Dqk > 0",
+                query,
+            ));
         }
         if kv_heads == 0 {
             return Err(Error::shape("key", "(B, Hkv, Nk, Dqk) with Hkv > 0", key));

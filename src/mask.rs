@@ -52,8 +52,12 @@ impl Visibility {
         i < self.q_len
             && j < self.kv_len
             && (!self.causal || key <= position)
-            && self.left.is_none_or(|left| key >= position - i64::from(left))
-            && self.right.is_none_or(|right| key <= position + i64::from(right))
+            && self
+                .left
+                .is_none_or(|left| key >= position - i64::from(left))
+            && self
+                .right
+                .is_none_or(|right| key <= position + i64::from(right))
     }
 
     /// The interval of keys that row `i` may see, derived from the definition.
