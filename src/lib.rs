@@ -19,6 +19,7 @@ mod pipeline;
 mod plan;
 mod problem;
 mod readback;
+pub mod reference;
 mod shader;
 mod split;
 mod stage;

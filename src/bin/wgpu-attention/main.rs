@@ -1,1 +1,55 @@
-fn main() {}
+//! The command line program: see `wgpu-attention --help`.
+#![forbid(unsafe_code)]
+
+mod array;
+mod backend;
+mod case;
+mod check;
+mod demo;
+mod judge;
+mod onnx;
+mod report;
+mod run;
+mod suites;
+mod system;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use report::Stop;
+
+/// Attention as WGSL compute kernels: runs it, checks it, shows it.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 a case or a comparison failed, 2 usage, unreadable input or no adapter.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::DemoArgs),
+    Check(check::CheckArgs),
+    Run(run::RunArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(args) => demo::demo(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Run(args) => run::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(Stop::Error(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+        // What a shell reports for a program ended by SIGPIPE.
+        Err(Stop::BrokenPipe) => ExitCode::from(141),
+    }
+}

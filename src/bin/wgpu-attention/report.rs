@@ -1,0 +1,106 @@
+//! What goes to the terminal: results on stdout, progress and errors on stderr.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Why a command stopped early.
+#[derive(Debug)]
+pub enum Stop {
+    /// The message for stderr; the program exits with 2.
+    Error(String),
+    /// Whoever read our stdout went away.
+    BrokenPipe,
+}
+
+impl From<String> for Stop {
+    fn from(message: String) -> Stop {
+        Stop::Error(message)
+    }
+}
+
+impl From<&str> for Stop {
+    fn from(message: &str) -> Stop {
+        Stop::Error(message.to_owned())
+    }
+}
+
+impl From<wgpu_attention::Error> for Stop {
+    fn from(error: wgpu_attention::Error) -> Stop {
+        Stop::Error(error.to_string())
+    }
+}
+
+/// A line that could not be written to stdout.
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Stop::BrokenPipe,
+            _ => Stop::Error(format!("stdout: {error}")),
+        }
+    }
+}
+
+/// Stdout beside a progress bar on stderr, which shows on a terminal only.
+pub struct Reporter {
+    bar: ProgressBar,
+}
+
+impl Reporter {
+    /// A bar that counts to `steps`.
+    pub fn counting(steps: usize) -> Reporter {
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}");
+        let bar = ProgressBar::new(steps as u64);
+        Reporter {
+            bar: bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())),
+        }
+    }
+
+    /// A spinner for work of unknown length.
+    pub fn spinning() -> Reporter {
+        let bar = ProgressBar::new_spinner();
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Reporter { bar }
+    }
+
+    /// Says what is being done now.
+    pub fn doing(&self, what: impl Into<String>) {
+        self.bar.set_message(what.into());
+    }
+
+    /// One step further.
+    pub fn step(&self) {
+        self.bar.inc(1);
+    }
+
+    /// Writes a line to stdout, past the bar.
+    pub fn line(&self, line: impl AsRef<str>) -> Result<(), Stop> {
+        self.bar.suspend(|| {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{}", line.as_ref()).and_then(|()| out.flush())
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// An error over several lines in one.
+pub fn one_line(text: impl ToString) -> String {
+    let text = text.to_string();
+    let lines = text.lines().map(|l| l.trim().trim_start_matches("- "));
+    lines.collect::<Vec<_>>().join("; ").replace(":; ", ": ")
+}
+
+/// A JSON number, or a string where JSON has no number.
+pub fn number(x: f64) -> serde_json::Value {
+    match serde_json::Number::from_f64(x) {
+        Some(number) => number.into(),
+        None => x.to_string().into(),
+    }
+}
