@@ -171,7 +171,8 @@ impl<'a> Row<'a> {
             let lse = match sink {
                 Some(value) => Approx {
                     value,
-                    error: 3.0 * U * value.abs(),
+                    // Its own weight may come out as exp2(0) = 1 within 3 ulp.
+                    error: U * (3.0 * value.abs() + 8.0),
                 },
                 None => Approx::exact(f64::NEG_INFINITY),
             };
@@ -219,8 +220,15 @@ impl<'a> Row<'a> {
         let sum_error = U * accumulation(keys.len(), in_order / sum, 1.0);
         let errors = errors / sum;
         let log = sum.ln();
-        let value = shift + log;
-        let rounding = 8.0 + 6.0 * log.abs() + 3.0 * shift.abs() + 2.0 * value.abs();
+        // The maximum is exact unless log2(e) is folded into it.
+        let shift = Approx {
+            value: shift,
+            error: if folds { 3.0 * U * shift.abs() } else { 0.0 },
+        };
+        let lse = shift.plus(Approx {
+            value: log,
+            error: errors + sum_error + U * (8.0 + 6.0 * log.abs()),
+        });
         Softmax {
             keys: keys
                 .into_iter()
@@ -233,10 +241,7 @@ impl<'a> Row<'a> {
                     weight_error: error / sum,
                 })
                 .collect(),
-            lse: Approx {
-                value,
-                error: errors + sum_error + U * rounding,
-            },
+            lse,
             sink_error: sink_error / sum,
             sum_error,
             has_sink: sink.is_some(),
