@@ -116,6 +116,13 @@ impl Backend {
     }
 }
 
+/// Which kernel would run for some usual problems.
+pub fn kernels(backend: &Backend) -> Vec<(&'static str, String)> {
+    match backend {
+        Backend::Cpu | Backend::Oracle => vec![("everything", backend.describe())],
+    }
+}
+
 /// A call that is ready to run.
 pub struct Prepared<'a> {
     /// Kernel, the reason for it, grid and workspace.

@@ -6,6 +6,7 @@ mod backend;
 mod case;
 mod check;
 mod demo;
+mod info;
 mod judge;
 mod onnx;
 mod report;
@@ -35,6 +36,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Check(check::CheckArgs),
     Run(run::RunArgs),
+    Info(info::InfoArgs),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(&args),
         Command::Check(args) => check::check(&args),
         Command::Run(args) => run::run(&args),
+        Command::Info(args) => info::info(&args),
     };
     match result {
         Ok(code) => code,

@@ -1,0 +1,106 @@
+//! `info`: the adapters of this machine and what matters of them here.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::{Value, json};
+use wgpu_attention::wgpu;
+
+use crate::backend::{BackendArgs, kernels};
+use crate::report::{Reporter, Stop, one_line};
+use crate::system;
+
+/// Lists the adapters, the limits and features that matter here, and which
+/// kernels would be used.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// One JSON document.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
+pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
+    let reporter = Reporter::spinning();
+    reporter.doing("asking for adapters");
+    let descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
+    let instance = wgpu::Instance::new(descriptor);
+    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    let adapters: Vec<Value> = adapters.iter().map(describe).collect();
+    let chosen = args.backend.open();
+    let kernels = match &chosen {
+        Ok(backend) => kernels(backend),
+        Err(_) => Vec::new(),
+    };
+    if args.json {
+        let document = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "adapters": adapters,
+            "chosen": chosen.as_ref().ok().map(|b| b.describe()),
+            "error": chosen.as_ref().err().map(one_line),
+            "kernels": kernels.iter().map(|(what, kernel)| json!({"for": what, "kernel": kernel})).collect::<Vec<_>>(),
+        });
+        reporter.line(format!("{document:#}"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    reporter.line(concat!("wgpu-attention ", env!("CARGO_PKG_VERSION")))?;
+    for adapter in &adapters {
+        reporter.line(format!("\nadapter {}", plain(&adapter["name"])))?;
+        for (name, value) in adapter.as_object().into_iter().flatten() {
+            if name != "name" {
+                reporter.line(format!("  {name}: {}", plain(value)))?;
+            }
+        }
+    }
+    match &chosen {
+        Ok(backend) => reporter.line(format!(
+            "\nused unless told otherwise: {}",
+            backend.describe()
+        ))?,
+        Err(error) => {
+            reporter.line(format!("\n{error}"))?;
+            if adapters.is_empty() {
+                reporter.line(system::how_to_get_an_adapter())?;
+            }
+        }
+    }
+    for (what, kernel) in &kernels {
+        reporter.line(format!("  {what}: {kernel}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Limits by their names in WebGPU, in bytes where they are sizes.
+fn describe(adapter: &wgpu::Adapter) -> Value {
+    let (info, limits, features) = (adapter.get_info(), adapter.limits(), adapter.features());
+    let has = |feature| features.contains(feature);
+    json!({
+        "name": info.name,
+        "backend": info.backend.to_string(),
+        "type": format!("{:?}", info.device_type),
+        "driver": format!("{} {}", info.driver, info.driver_info).trim(),
+        "max_buffer_size": limits.max_buffer_size,
+        "max_storage_buffer_binding_size": limits.max_storage_buffer_binding_size,
+        "max_storage_buffers_per_shader_stage": limits.max_storage_buffers_per_shader_stage,
+        "min_storage_buffer_offset_alignment": limits.min_storage_buffer_offset_alignment,
+        "max_compute_workgroup_storage_size": limits.max_compute_workgroup_storage_size,
+        "max_compute_invocations_per_workgroup": limits.max_compute_invocations_per_workgroup,
+        "max_compute_workgroups_per_dimension": limits.max_compute_workgroups_per_dimension,
+        "subgroup_size": match has(wgpu::Features::SUBGROUP) {
+            true => format!("{} to {}", info.subgroup_min_size, info.subgroup_max_size),
+            false => "no subgroups".to_owned(),
+        },
+        "shader_f16": has(wgpu::Features::SHADER_F16),
+        "timestamp_query": has(wgpu::Features::TIMESTAMP_QUERY),
+        "cooperative_matrix": has(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+    })
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+        other => other.to_string(),
+    }
+}
