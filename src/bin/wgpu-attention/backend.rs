@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use half::{bf16, f16};
 use wgpu_attention::reference;
-use wgpu_attention::{DType, Error, Inputs, Options, Outputs, Stage, cpu};
+use wgpu_attention::{
+    AdapterOptions, Attention, DType, Error, Inputs, Kernel, Options, Outputs, PlanOptions, Region,
+    Stage, Tensor, Uploaded,
+};
 
 /// Which implementation runs the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BackendKind {
     /// The kernels, on an adapter.
     Gpu,
-    /// The plain f32 path, one thread, no adapter needed.
-    Cpu,
     /// The float64 oracle.
     Oracle,
 }
@@ -22,43 +23,65 @@ pub enum BackendKind {
 /// Where to run, as flags.
 #[derive(Debug, Args)]
 pub struct BackendArgs {
-    /// Adapter whose name contains this, in any case.
-    #[arg(long, value_name = "NAME")]
-    pub adapter: Option<String>,
     /// What runs the calls.
     #[arg(long, value_enum, default_value_t = BackendKind::Gpu)]
     pub backend: BackendKind,
+    /// Adapter whose name, driver or backend contains this, in any case
+    /// [default: the fastest kind].
+    #[arg(long, value_name = "NAME")]
+    pub adapter: Option<String>,
+    /// Kernel family [default: the planner's choice].
+    #[arg(long, value_enum)]
+    kernel: Option<KernelKind>,
+    /// Asks the adapter for WebGPU's default limits and no features.
+    #[arg(long)]
+    default_limits: bool,
+    /// Has wgpu check what a browser would check.
+    #[arg(long)]
+    strict_webgpu: bool,
+}
+
+/// A kernel family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum KernelKind {
+    /// One kernel, memory linear in the sequence length.
+    Fused,
+    /// Scores, softmax and values one after the other.
+    Staged,
 }
 
 impl BackendArgs {
     /// Opens what the flags ask for.
     pub fn open(&self) -> Result<Backend, Error> {
-        Backend::open(self.backend)
+        match self.backend {
+            BackendKind::Oracle => Ok(Backend::Oracle),
+            BackendKind::Gpu => {
+                let mut options = AdapterOptions::default()
+                    .strict_webgpu(self.strict_webgpu)
+                    .default_limits(self.default_limits);
+                options.name = self.adapter.clone();
+                let mut plan = PlanOptions::default();
+                plan.kernel = self.kernel.map(|kernel| match kernel {
+                    KernelKind::Fused => Kernel::Fused,
+                    KernelKind::Staged => Kernel::Staged,
+                });
+                Ok(Backend::Gpu(Attention::with_adapter(&options)?, plan))
+            }
+        }
     }
 }
 
 /// An implementation that is ready to run.
 pub enum Backend {
-    Cpu,
+    Gpu(Attention, PlanOptions),
     Oracle,
 }
 
 impl Backend {
-    /// Opens the backend.
-    pub fn open(kind: BackendKind) -> Result<Backend, Error> {
-        match kind {
-            BackendKind::Gpu => Err(Error::NoAdapter {
-                detail: "not built".to_owned(),
-            }),
-            BackendKind::Cpu => Ok(Backend::Cpu),
-            BackendKind::Oracle => Ok(Backend::Oracle),
-        }
-    }
-
     /// A short description for people.
     pub fn describe(&self) -> String {
         match self {
-            Backend::Cpu => "CPU path, f32, no adapter".to_owned(),
+            Backend::Gpu(attention, _) => attention.adapter_line(),
             Backend::Oracle => "float64 oracle on the CPU, no adapter".to_owned(),
         }
     }
@@ -71,7 +94,11 @@ impl Backend {
         output: DType,
     ) -> Result<Outputs, Error> {
         let mut outputs = match self {
-            Backend::Cpu => cpu::forward(inputs, options)?,
+            Backend::Gpu(attention, plan) => {
+                let uploaded = attention.upload(inputs, options, output, plan)?;
+                uploaded.submit()?;
+                return uploaded.read();
+            }
             Backend::Oracle => {
                 let expected = reference::forward(inputs, options, output)?;
                 Outputs {
@@ -90,9 +117,17 @@ impl Backend {
         inputs: &'a Inputs<'a>,
         options: &'a Options,
     ) -> Result<Prepared<'a>, Error> {
+        if let Backend::Gpu(attention, plan) = self {
+            let uploaded = attention.upload(inputs, options, DType::F32, plan)?;
+            return Ok(Prepared {
+                plan: uploaded.plan().to_string(),
+                clock: "submit to done",
+                work: Work::Device(Box::new(uploaded)),
+            });
+        }
         Ok(Prepared {
-            plan: format!("{}: no plan, no grid", self.describe()),
-            clock: "wall clock",
+            plan: "none, no kernel".to_owned(),
+            clock: "one thread",
             work: Work::Host(self, inputs, options, None),
         })
     }
@@ -107,7 +142,14 @@ impl Backend {
         [batches, heads, rows]: [Range<usize>; 3],
     ) -> Result<Vec<f32>, Error> {
         match self {
-            Backend::Cpu => Err(unsupported("stages of the scores: the CPU path has none")),
+            Backend::Gpu(attention, _) => {
+                let region = Region {
+                    batches,
+                    heads,
+                    rows,
+                };
+                attention.stage(inputs, options, stage, &region)
+            }
             Backend::Oracle => {
                 let values = reference::stage(inputs, options, stage, batches, heads, rows)?;
                 Ok(narrow(&values.values))
@@ -116,11 +158,29 @@ impl Backend {
     }
 }
 
-/// Which kernel would run for some usual problems.
-pub fn kernels(backend: &Backend) -> Vec<(&'static str, String)> {
-    match backend {
-        Backend::Cpu | Backend::Oracle => vec![("everything", backend.describe())],
+/// Which kernel would run for some usual problems, and why.
+pub fn kernels(backend: &Backend) -> Vec<(String, String)> {
+    let Backend::Gpu(attention, plan) = backend else {
+        return vec![("everything".to_owned(), backend.describe())];
+    };
+    let mut lines = Vec::new();
+    for dim in [64, 128, 256] {
+        let (f32s, f16s) = (vec![0f32; dim], vec![f16::ZERO; dim]);
+        for (name, tensor) in [
+            ("f32", Tensor::f32(&f32s, [1, 1, 1, dim])),
+            ("f16", Tensor::f16(&f16s, [1, 1, 1, dim])),
+        ] {
+            let kernel = tensor.and_then(|t| {
+                let inputs = Inputs::new(t, t, t);
+                let uploaded = attention.upload(&inputs, &Options::default(), DType::F32, plan)?;
+                let plan = uploaded.plan();
+                Ok(format!("{:?} ({})", plan.kernel(), plan.why()))
+            });
+            let kernel = kernel.unwrap_or_else(|error| error.to_string());
+            lines.push((format!("forward, {name}, head_dim {dim}"), kernel));
+        }
     }
+    lines
 }
 
 /// A call that is ready to run.
@@ -133,6 +193,7 @@ pub struct Prepared<'a> {
 }
 
 enum Work<'a> {
+    Device(Box<Uploaded>),
     Host(&'a Backend, &'a Inputs<'a>, &'a Options, Option<Outputs>),
 }
 
@@ -140,6 +201,7 @@ impl Prepared<'_> {
     /// Runs once, to the end, and says how long it took.
     pub fn run(&mut self) -> Result<Duration, Error> {
         match &mut self.work {
+            Work::Device(uploaded) => uploaded.run(),
             Work::Host(backend, inputs, options, outputs) => {
                 let started = Instant::now();
                 *outputs = Some(backend.forward(inputs, options, DType::F32)?);
@@ -151,21 +213,12 @@ impl Prepared<'_> {
     /// The results of the last run.
     pub fn read(self) -> Result<Outputs, Error> {
         match self.work {
+            Work::Device(uploaded) => uploaded.read(),
             Work::Host(_, _, _, Some(outputs)) => Ok(outputs),
             Work::Host(backend, inputs, options, None) => {
                 backend.forward(inputs, options, DType::F32)
             }
         }
-    }
-}
-
-fn unsupported(what: &str) -> Error {
-    Error::Unsupported {
-        reasons: vec![Error::Value {
-            operand: "backend",
-            expected: "gpu or oracle".to_owned(),
-            actual: what.to_owned(),
-        }],
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use wgpu_attention::wgpu;
+use wgpu_attention::{Attention, wgpu};
 
 use crate::backend::{BackendArgs, kernels};
 use crate::report::{Reporter, Stop, one_line};
@@ -24,9 +24,7 @@ pub struct InfoArgs {
 pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
     let reporter = Reporter::spinning();
     reporter.doing("asking for adapters");
-    let descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
-    let instance = wgpu::Instance::new(descriptor);
-    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::all()));
+    let adapters = Attention::adapters();
     let adapters: Vec<Value> = adapters.iter().map(describe).collect();
     let chosen = args.backend.open();
     let kernels = match &chosen {
