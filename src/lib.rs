@@ -5,6 +5,7 @@
 mod attention;
 mod aux;
 mod caps;
+pub mod cpu;
 mod device;
 mod encode;
 mod error;
