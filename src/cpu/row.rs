@@ -56,11 +56,12 @@ impl<'a> Row<'a> {
         let mut visible = [0usize; KEYS];
         let mut weights = [0f32; KEYS];
         let mut count = 0;
-        for at in first - block.first..end - block.first {
+        let dots = dots.iter().enumerate().take(end - block.first);
+        for (at, &dot) in dots.skip(first - block.first) {
             let score = if head.plain {
-                Some(head.scale * dots[at])
+                Some(head.scale * dot)
             } else {
-                self.score(head, block.first + at, dots[at])
+                self.score(head, block.first + at, dot)
             };
             if let Some(score) = score {
                 visible[count] = at;
