@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Fault, Feature, Order, OwnedCase, Shape, Style, attention, cases, generate, stored};
+use common::{
+    Elements, Fault, Feature, Order, OwnedCase, Shape, Style, attention, cases, generate, stored,
+};
 use wgpu_attention::reference::{self, Comparison, Expected, compare, compare_abs, compare_lse};
 use wgpu_attention::{DType, Error, Outputs, Window};
 
@@ -83,6 +85,40 @@ fn bounds_let_every_legitimate_order_pass() {
     assert!(compared > 1_000_000, "{compared}");
     // A bound that nothing comes near would hide mistakes.
     assert!(worst.iter().all(|&w| w > 0.1), "{worst:?}");
+}
+
+#[test]
+fn bounds_let_structured_data_pass() {
+    // Where roundings do not cancel: constants that f32 does not hold, values
+    // that alternate, scores that rise from key to key.
+    let n = 1500;
+    let pattern = |f: &dyn Fn(usize) -> f32, dim: usize| -> Vec<f32> {
+        (0..n).flat_map(|j| vec![f(j); dim]).collect()
+    };
+    let alternating = |j: usize| if j.is_multiple_of(2) { 0.1 } else { -0.1 };
+    let wave = |j: usize| (j as f32 * 0.7).sin();
+    let keys: [&dyn Fn(usize) -> f32; 4] = [&|_| 0.0, &|_| 0.1, &|j| j as f32 * 1e-3, &wave];
+    let values: [&dyn Fn(usize) -> f32; 4] = [&|_| 0.1, &alternating, &|j| j as f32 * 0.1, &wave];
+    let mut worst = 0f64;
+    for key in keys {
+        for value in values {
+            let mut case = generate(1, Shape::f32([1, 1, 2, 3], 1, n, 2), &[]);
+            case.query = Elements::new(&[0.7; 6], DType::F32);
+            case.key = Elements::new(&pattern(key, 3), DType::F32);
+            case.value = Elements::new(&pattern(value, 2), DType::F32);
+            // One key stands out a little, so that the other weights are not 1.
+            case.key.set(0, 0.3);
+            let expected = oracle(&case);
+            for style in STYLES {
+                let found = judge(&case, &expected, &attention(&case, style, Fault::None));
+                assert!(found.iter().all(Comparison::passed), "{style:?}: {found:?}");
+                worst = found
+                    .iter()
+                    .fold(worst, |w, f| w.max(f.worst.unwrap().ratio));
+            }
+        }
+    }
+    println!("largest ratio: {worst:.3}");
 }
 
 /// The features on which a fault shows.
