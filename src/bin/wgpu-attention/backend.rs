@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use wgpu_attention::reference;
 use wgpu_attention::{
     AdapterOptions, Attention, DType, Error, Inputs, Kernel, Options, Outputs, PlanOptions, Region,
-    Stage, Tensor, Uploaded,
+    Stage, Tensor, Uploaded, cpu,
 };
 
 /// Which implementation runs the calls.
@@ -16,6 +16,8 @@ use wgpu_attention::{
 pub enum BackendKind {
     /// The kernels, on an adapter.
     Gpu,
+    /// The plain f32 path, one thread, no adapter needed.
+    Cpu,
     /// The float64 oracle.
     Oracle,
 }
@@ -54,6 +56,7 @@ impl BackendArgs {
     /// Opens what the flags ask for.
     pub fn open(&self) -> Result<Backend, Error> {
         match self.backend {
+            BackendKind::Cpu => Ok(Backend::Cpu),
             BackendKind::Oracle => Ok(Backend::Oracle),
             BackendKind::Gpu => {
                 let mut options = AdapterOptions::default()
@@ -74,6 +77,7 @@ impl BackendArgs {
 /// An implementation that is ready to run.
 pub enum Backend {
     Gpu(Attention, PlanOptions),
+    Cpu,
     Oracle,
 }
 
@@ -82,6 +86,7 @@ impl Backend {
     pub fn describe(&self) -> String {
         match self {
             Backend::Gpu(attention, _) => attention.adapter_line(),
+            Backend::Cpu => "plain f32 path on the CPU, one thread, no adapter".to_owned(),
             Backend::Oracle => "float64 oracle on the CPU, no adapter".to_owned(),
         }
     }
@@ -99,6 +104,7 @@ impl Backend {
                 uploaded.submit()?;
                 return uploaded.read();
             }
+            Backend::Cpu => cpu::forward(inputs, options)?,
             Backend::Oracle => {
                 let expected = reference::forward(inputs, options, output)?;
                 Outputs {
@@ -150,6 +156,13 @@ impl Backend {
                 };
                 attention.stage(inputs, options, stage, &region)
             }
+            Backend::Cpu => Err(Error::Unsupported {
+                reasons: vec![Error::Value {
+                    operand: "stage",
+                    expected: "the gpu or oracle backend".to_owned(),
+                    actual: "cpu, which computes no stages".to_owned(),
+                }],
+            }),
             Backend::Oracle => {
                 let values = reference::stage(inputs, options, stage, batches, heads, rows)?;
                 Ok(narrow(&values.values))

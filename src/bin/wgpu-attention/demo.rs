@@ -47,7 +47,7 @@ pub fn demo(args: &DemoArgs) -> Result<ExitCode, Stop> {
         {
             reporter.line(format!("{error}\n{}\n", system::how_to_get_an_adapter()))?;
             reporter.line("what follows runs on the CPU, without any GPU kernel")?;
-            Backend::Oracle
+            Backend::Cpu
         }
         other => other?,
     };
