@@ -427,10 +427,20 @@ fn run_gives_what_the_case_expects() {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("out.safetensors");
     let flags: [(&str, &[&str], f32); 4] = [
-        ("sdpa_grads/causal_self_n17_d16_f32.safetensors", &["--causal"], 2e-6),
+        (
+            "sdpa_grads/causal_self_n17_d16_f32.safetensors",
+            &["--causal"],
+            2e-6,
+        ),
         (
             "sdpa_grads/causal_topleft_nq9_nk24_d64_f16.safetensors",
-            &["--causal", "--alignment", "top-left", "--output-dtype", "f32"],
+            &[
+                "--causal",
+                "--alignment",
+                "top-left",
+                "--output-dtype",
+                "f32",
+            ],
             1e-4,
         ),
         (
