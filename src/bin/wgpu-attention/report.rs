@@ -4,6 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use wgpu_attention::{Attention, Error};
+
+use crate::system;
 
 /// Why a command stopped early.
 #[derive(Debug)]
@@ -26,9 +29,15 @@ impl From<&str> for Stop {
     }
 }
 
-impl From<wgpu_attention::Error> for Stop {
-    fn from(error: wgpu_attention::Error) -> Stop {
-        Stop::Error(error.to_string())
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        match &error {
+            // Where there is another adapter, the message names it.
+            Error::NoAdapter { .. } if Attention::adapters().is_empty() => {
+                Stop::Error(format!("{error}\n{}", system::how_to_get_an_adapter()))
+            }
+            _ => Stop::Error(error.to_string()),
+        }
     }
 }
 

@@ -1,0 +1,67 @@
+//! `info` and `demo`.
+
+use crate::{data, program, run, stderr, stdout};
+
+#[test]
+fn info_names_adapters_limits_and_kernels() {
+    let output = run(["info"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for word in [
+        "adapter ",
+        "max_storage_buffer_binding_size: ",
+        "subgroup_size: ",
+        "Fused",
+    ] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    let json: serde_json::Value = serde_json::from_slice(&run(["info", "--json"]).stdout).unwrap();
+    assert!(json["adapters"][0]["max_compute_workgroup_storage_size"].as_u64() >= Some(16384));
+    assert!(!json["kernels"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn demo_passes_on_the_adapter() {
+    let output = run(["demo"]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    assert_eq!(text.matches("result    PASS").count(), 3, "{text}");
+    assert!(
+        text.contains("all-MiniLM-L6-v2") && text.contains("GFLOP/s"),
+        "{text}"
+    );
+}
+
+/// A machine without an adapter is told what to install, and gets the CPU.
+#[cfg(target_os = "linux")]
+#[test]
+fn demo_without_an_adapter_says_what_to_do() {
+    let output = program()
+        .arg("demo")
+        .env("WGPU_BACKEND", "metal")
+        .output()
+        .unwrap();
+    let (text, errors) = (stdout(&output), stderr(&output));
+    assert!(!errors.contains("panicked"), "{errors}");
+    assert_eq!(output.status.code(), Some(0), "{text}{errors}");
+    assert!(text.starts_with("no adapter: "), "{text}");
+    assert!(text.contains("vulkan"), "{text}");
+    assert!(text.contains("runs on the CPU"), "{text}");
+    assert_eq!(text.matches("result    PASS").count(), 3, "{text}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn check_without_an_adapter_is_an_error_with_advice() {
+    let output = program()
+        .arg("check")
+        .arg(data("onnx"))
+        .env("WGPU_BACKEND", "metal")
+        .output()
+        .unwrap();
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.starts_with("error: no adapter: "), "{errors}");
+    assert!(errors.to_lowercase().contains("vulkan"), "{errors}");
+    assert!(output.stdout.is_empty());
+}
