@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use wgpu::util::DeviceExt;
-
 use crate::caps::DeviceCaps;
 use crate::error::{Error, Result};
+use crate::kernel::Access;
 use crate::operands::Operands;
 use crate::options::Options;
 use crate::pipeline::{Pipeline, PipelineCache, scoped};
@@ -28,8 +27,9 @@ pub(crate) struct Shared {
     pub caps: DeviceCaps,
     pipelines: PipelineCache,
     /// Bound where a problem has no bias, mask or list: a slot of 256 bytes for
-    /// each binding, so that no two of them overlap.
-    idle: wgpu::Buffer,
+    /// each binding, so that no two of them overlap; one buffer for what is
+    /// read and one for what is written, which wgpu keeps apart by buffer.
+    idle: [wgpu::Buffer; 2],
     /// Set by the lost-device callback of devices that this crate created.
     pub lost: Arc<std::sync::OnceLock<String>>,
 }
@@ -55,12 +55,14 @@ impl Attention {
         queue: &wgpu::Queue,
         lost: Arc<std::sync::OnceLock<String>>,
     ) -> Result<Attention> {
-        let idle = scoped(device, "creating the idle buffer", || {
-            device.create_buffer(&wgpu::BufferDescriptor {
-                label: Some("attention idle"),
-                size: IDLE_STRIDE * IDLE_SLOTS,
-                usage: wgpu::BufferUsages::STORAGE,
-                mapped_at_creation: false,
+        let idle = scoped(device, "creating the idle buffers", || {
+            ["attention idle inputs", "attention idle outputs"].map(|label| {
+                device.create_buffer(&wgpu::BufferDescriptor {
+                    label: Some(label),
+                    size: IDLE_STRIDE * IDLE_SLOTS,
+                    usage: wgpu::BufferUsages::STORAGE,
+                    mapped_at_creation: false,
+                })
             })
         })?;
         Ok(Attention {
@@ -108,9 +110,11 @@ impl Attention {
     /// dispatches, and the host's lists.
     ///
     /// # Errors
-    /// [`Error::Device`] or [`Error::DeviceLost`] if the device refuses.
+    /// [`Error::PlanMismatch`] if the plan was made for a device that can do
+    /// more; [`Error::Device`] or [`Error::DeviceLost`] if the device refuses.
     pub fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         self.check_lost()?;
+        plan.check_device(self.caps())?;
         let device = self.device();
         let mut pipelines = Vec::with_capacity(plan.passes.len());
         for pass in &plan.passes {
@@ -126,25 +130,13 @@ impl Attention {
             bytes.extend_from_slice(pass.uniform.bytes());
         }
         let words = plan.host_words();
-        let (uniforms, constants) = scoped(device, "creating the plan's constants", || {
-            let init = |label, contents: &[u8], usage| {
-                (!contents.is_empty()).then(|| {
-                    device.create_buffer_init(&wgpu::util::BufferInitDescriptor {
-                        label: Some(label),
-                        contents,
-                        usage,
-                    })
-                })
-            };
-            (
-                init("attention uniforms", &bytes, wgpu::BufferUsages::UNIFORM),
-                init(
-                    "attention lists",
-                    bytemuck::cast_slice(&words),
-                    wgpu::BufferUsages::STORAGE,
-                ),
-            )
-        })?;
+        let filled = |label: &str, contents: &[u8], usage: wgpu::BufferUsages| {
+            let made = (!contents.is_empty()).then(|| self.filled(label, contents, usage));
+            made.transpose()
+        };
+        let uniforms = filled("attention uniforms", &bytes, wgpu::BufferUsages::UNIFORM)?;
+        let words = bytemuck::cast_slice(&words);
+        let constants = filled("attention lists", words, wgpu::BufferUsages::STORAGE)?;
         Ok(Prepared {
             attention: self.clone(),
             plan: plan.clone(),
@@ -164,9 +156,13 @@ impl Attention {
         }
     }
 
-    pub(crate) fn idle_slot(&self, binding: usize) -> wgpu::BufferBinding<'_> {
+    pub(crate) fn idle_slot(&self, binding: usize, access: Access) -> wgpu::BufferBinding<'_> {
+        let [read, written] = &self.shared.idle;
         wgpu::BufferBinding {
-            buffer: &self.shared.idle,
+            buffer: match access {
+                Access::Read => read,
+                Access::Write => written,
+            },
             offset: binding as u64 * IDLE_STRIDE,
             size: wgpu::BufferSize::new(IDLE_STRIDE),
         }

@@ -47,6 +47,11 @@ impl DeviceCaps {
         }
     }
 
+    /// Alignment of bindings in bytes, at least a word.
+    pub(crate) fn alignment(&self) -> u64 {
+        u64::from(self.min_storage_buffer_offset_alignment).max(4)
+    }
+
     /// WebGPU's default limits: what every conforming device has.
     pub fn webgpu_default() -> Self {
         DeviceCaps::from_limits(&wgpu::Limits::default())

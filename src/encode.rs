@@ -4,6 +4,7 @@ use crate::attention::Prepared;
 use crate::error::{Error, Result};
 use crate::kernel::Slot;
 use crate::operands::Operands;
+use crate::pipeline::scoped;
 use crate::plan::Pass;
 use crate::problem::{Goal, ListKind, ListSource, PHASE, Problem, named_spans};
 use crate::tensor::{List, Span};
@@ -88,7 +89,6 @@ impl Prepared {
             operands,
             workspace,
         };
-        let mut groups = Vec::with_capacity(self.plan.passes.len());
         let mut bound = Vec::new();
         for (index, planned) in self.plan.passes.iter().enumerate() {
             let bindings = resolver.bindings(index, planned)?;
@@ -97,7 +97,7 @@ impl Prepared {
             }
             bound.push(bindings);
         }
-        for (index, bindings) in bound.iter().enumerate() {
+        let make = |(index, bindings): (usize, &Vec<wgpu::BufferBinding<'_>>)| {
             let entries: Vec<_> = bindings
                 .iter()
                 .enumerate()
@@ -111,9 +111,12 @@ impl Prepared {
                 layout: &self.pipelines[index].layout,
                 entries: &entries,
             };
-            groups.push(self.attention.device().create_bind_group(&descriptor));
-        }
-        Ok(groups)
+            self.attention.device().create_bind_group(&descriptor)
+        };
+        // Refused for a buffer of another device, or a destroyed one.
+        scoped(self.attention.device(), "binding the operands", || {
+            bound.iter().enumerate().map(make).collect()
+        })
     }
 
     fn check_operands(&self, operands: &Operands<'_>) -> Result<()> {
@@ -259,9 +262,10 @@ impl<'a> Resolver<'a> {
             offset: self.prepared.uniform_starts[index],
             size: wgpu::BufferSize::new(planned.uniform.bytes().len() as u64),
         });
-        for (position, bind) in planned.binds.iter().enumerate() {
+        let slots = planned.binds.iter().zip(planned.shader.slots());
+        for (position, (bind, (_, access))) in slots.enumerate() {
             let Some((start, end)) = bind.range else {
-                bindings.push(self.prepared.attention.idle_slot(position));
+                bindings.push(self.prepared.attention.idle_slot(position, *access));
                 continue;
             };
             let (buffer, origin) = self.locate(bind.slot, planned)?;

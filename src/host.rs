@@ -325,9 +325,21 @@ impl Dims {
         [self.batch, self.q_heads, self.q_len, self.v_dim]
     }
 
-    /// Rows of the output, B * Hq * Nq.
+    /// Rows of the output, B * Hq * Nq; `usize::MAX` if there are more (views
+    /// that broadcast may have any number).
     pub fn rows(&self) -> usize {
-        self.batch * self.q_heads * self.q_len
+        let heads = self.batch.saturating_mul(self.q_heads);
+        heads.saturating_mul(self.q_len)
+    }
+
+    /// Queries of the whole batch, B * Nq.
+    pub(crate) fn queries(&self) -> usize {
+        self.batch.saturating_mul(self.q_len)
+    }
+
+    /// Keys of the whole batch, B * Nk.
+    pub(crate) fn keys(&self) -> usize {
+        self.batch.saturating_mul(self.kv_len)
     }
 
     /// Sizes from the shapes of query, key and value.
@@ -476,8 +488,8 @@ impl<'a> Inputs<'a> {
         check_counts("q_lengths", self.q_lengths, dims.batch, dims.q_len)?;
         check_alignment(options, self.offsets.map(<[i32]>::len), dims.batch)?;
         if let Some((queries, keys)) = self.segments {
-            check_len("q_segments", queries.len(), dims.batch * dims.q_len)?;
-            check_len("kv_segments", keys.len(), dims.batch * dims.kv_len)?;
+            check_len("q_segments", queries.len(), dims.queries())?;
+            check_len("kv_segments", keys.len(), dims.keys())?;
         }
         if let Some(slopes) = self.alibi_slopes {
             check_len("alibi_slopes", slopes.len(), dims.q_heads)?;

@@ -101,6 +101,14 @@ pub(crate) mod rules {
     pub const STATS_PAIRS: u32 = 16384;
 }
 
+/// Values of `Params::alignment`, the `ALIGN_` constants of the shader.
+pub(crate) mod align {
+    pub const TOP_LEFT: u32 = 0;
+    pub const BOTTOM_RIGHT: u32 = 1;
+    pub const OFFSET: u32 = 2;
+    pub const PER_SEQUENCE: u32 = 3;
+}
+
 /// Rows, keys, columns and depth of a tile, as in `shaders/lib/tile.wgsl`.
 pub(crate) mod tile {
     pub const LANES: u32 = 64;

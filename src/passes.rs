@@ -5,7 +5,7 @@ use crate::caps::DeviceCaps;
 use crate::host::Polarity;
 use crate::kernel::{Kernel, Shader, Slot, Specialization, dtype_code};
 use crate::options::Alignment;
-use crate::params::{CopyParams, Params, View, rules, tile};
+use crate::params::{CopyParams, Params, View, align, rules, tile};
 use crate::plan::{Bind, Pass, Uniform};
 use crate::problem::{Geometry, Goal, ListKind, ListSource, Problem};
 use crate::split::{Chunk, Slab, slabs};
@@ -13,7 +13,7 @@ use crate::stage::Stage;
 use crate::tensor::Stats;
 
 /// `params.stage` of the softmax kernel where the value pass follows.
-const STAGE_WEIGHTS: u32 = 4;
+pub(crate) const STAGE_WEIGHTS: u32 = 4;
 
 /// Dispatches that gather lists from the caller's buffers into `aux`, the
 /// host's lists first; none if every list is the host's.
@@ -21,7 +21,6 @@ pub(crate) fn gather(problem: &Problem, aux: &AuxLayout, caps: &DeviceCaps) -> V
     if !problem.has_device_lists() {
         return Vec::new();
     }
-    let align = u64::from(caps.min_storage_buffer_offset_alignment);
     let mut passes = Vec::new();
     let has_host = |(_, source): &(ListKind, ListSource)| matches!(source, ListSource::Host(_));
     if problem.lists.iter().any(has_host) {
@@ -29,14 +28,19 @@ pub(crate) fn gather(problem: &Problem, aux: &AuxLayout, caps: &DeviceCaps) -> V
     }
     for (kind, source) in &problem.lists {
         if let ListSource::Buffer { len, phase } = source {
-            let start = phase / align * align;
-            let first = (phase - start) / 4;
-            let range = (start, phase + *len as u64 * 4);
+            let range = list_range(*len, *phase, caps);
+            let first = (phase - range.0) / 4;
             let to = aux.start(*kind);
             passes.push(copy(Some(*kind), first, range, to, *len as u64, aux, caps));
         }
     }
     passes
+}
+
+/// The bytes that a list of the caller's binds, from its buffer's aligned start.
+pub(crate) fn list_range(len: usize, phase: u64, caps: &DeviceCaps) -> (u64, u64) {
+    let align = caps.alignment();
+    (phase / align * align, phase + len as u64 * 4)
 }
 
 fn copy(
@@ -188,10 +192,10 @@ fn params(
     let (window_left, left) = side(options.window.left, rules::LEFT);
     let (window_right, right) = side(options.window.right, rules::RIGHT);
     let (alignment, offset) = match options.alignment {
-        Alignment::TopLeft => (0, 0),
-        Alignment::BottomRight => (1, 0),
-        Alignment::Offset(offset) => (2, offset),
-        Alignment::PerSequence => (3, 0),
+        Alignment::TopLeft => (align::TOP_LEFT, 0),
+        Alignment::BottomRight => (align::BOTTOM_RIGHT, 0),
+        Alignment::Offset(offset) => (align::OFFSET, offset),
+        Alignment::PerSequence => (align::PER_SEQUENCE, 0),
     };
     let list = |kind: ListKind| aux.start(kind) as u32;
     let stage = match &problem.goal {

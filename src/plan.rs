@@ -7,7 +7,7 @@ use crate::caps::DeviceCaps;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, Shader, Slot, Specialization, canonical};
 use crate::params::{CopyParams, Params};
-use crate::problem::{Goal, ListSource, Problem};
+use crate::problem::{Goal, ListSource, PHASE, Problem};
 use crate::split::split;
 use crate::{aux::AuxLayout, passes};
 
@@ -98,7 +98,6 @@ impl Plan {
     /// [`Error::Unsupported`] with every reason, not only the first.
     pub fn new(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result<Plan> {
         let (kernel, why) = choose(problem, options)?;
-        let shared = problem.shared || options.shared_buffers;
         let aux = AuxLayout::new(problem);
         let mut reasons = check_device(caps, kernel);
         let chunks = split(problem, kernel, caps).unwrap_or_else(|limits| {
@@ -106,21 +105,13 @@ impl Plan {
             Vec::new()
         });
         let aux_bytes = aux.words * 4;
-        if aux_bytes > caps.max_storage_buffer_binding_size {
-            reasons.push(Error::Limit {
-                what: "lengths, segments, sinks and slopes together, in bytes".to_owned(),
-                needed: aux_bytes,
-                limit_name: "max_storage_buffer_binding_size",
-                limit: caps.max_storage_buffer_binding_size,
-            });
-        }
+        reasons.extend(check_lists(problem, aux_bytes, caps));
         let gathered = if problem.has_device_lists() {
             aux_bytes
         } else {
             0
         };
-        let align = u64::from(caps.min_storage_buffer_offset_alignment);
-        let scores_start = gathered.next_multiple_of(align);
+        let scores_start = gathered.next_multiple_of(caps.alignment());
         let scores_bytes = match (kernel, &problem.goal) {
             (Kernel::Staged, Goal::Forward) => chunks
                 .iter()
@@ -129,6 +120,9 @@ impl Plan {
                 .unwrap_or(0),
             _ => 0,
         };
+        // Lists that are read and scores that are written lie in one workspace.
+        let mixed = gathered > 0 && scores_bytes > 0;
+        let shared = problem.shared || options.shared_buffers || mixed;
         let workspace_bytes = match scores_bytes {
             0 => gathered,
             _ => scores_start + scores_bytes,
@@ -202,6 +196,42 @@ impl Plan {
             .map(|pass| (pass.shader.name(), pass.grid))
     }
 
+    /// Whether a device of these capabilities can run the plan, which may have
+    /// been made for another.
+    pub(crate) fn check_device(&self, caps: &DeviceCaps) -> Result<()> {
+        let mismatch = |expected: String, actual: String| {
+            Err(Error::PlanMismatch {
+                operand: "device",
+                expected,
+                actual,
+            })
+        };
+        let align = caps.alignment();
+        let most = caps.max_compute_workgroups_per_dimension;
+        for pass in &self.passes {
+            if pass.grid.iter().any(|&n| n > most) {
+                let expected = format!("{:?} workgroups", pass.grid);
+                return mismatch(expected, format!("at most {most} a dimension"));
+            }
+            for (start, end) in pass.binds.iter().filter_map(|bind| bind.range) {
+                if end - start > caps.max_storage_buffer_binding_size {
+                    let limit = caps.max_storage_buffer_binding_size;
+                    let expected = format!("bindings of {} bytes", end - start);
+                    return mismatch(expected, format!("at most {limit} bytes"));
+                }
+                if start % align != 0 {
+                    let expected = format!("a binding at byte {start}");
+                    return mismatch(expected, format!("an alignment of {align}"));
+                }
+            }
+        }
+        if self.scores_start % align != 0 {
+            let expected = format!("scores at byte {} of the workspace", self.scores_start);
+            return mismatch(expected, format!("an alignment of {align}"));
+        }
+        Ok(())
+    }
+
     /// The host's lists, as the words of the region that the kernels read.
     pub(crate) fn host_words(&self) -> Vec<u32> {
         let mut words = vec![0; self.aux.words as usize];
@@ -222,7 +252,7 @@ impl fmt::Display for Plan {
         if self.shared {
             writeln!(
                 f,
-                "buffers: all bound read_write, inputs share a written buffer"
+                "buffers: all bound read_write, as one is both read and written"
             )?;
         }
         write!(f, "workspace: {} bytes", self.workspace_bytes)?;
@@ -264,6 +294,16 @@ fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
             Shader::StagedValues,
         ],
     };
+    let mut reasons = Vec::new();
+    let align = caps.alignment();
+    if !PHASE.is_multiple_of(align) {
+        reasons.push(Error::Limit {
+            what: "alignment of bindings, a divisor of".to_owned(),
+            needed: PHASE,
+            limit_name: "min_storage_buffer_offset_alignment",
+            limit: align,
+        });
+    }
     let buffers = shaders.iter().map(|shader| shader.slots().len()).max();
     let needs = [
         (
@@ -285,7 +325,7 @@ fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
             u64::from(caps.max_compute_workgroup_storage_size),
         ),
     ];
-    needs
+    let short = needs
         .into_iter()
         .filter(|(_, needed, _, limit)| needed > limit)
         .map(|(what, needed, limit_name, limit)| Error::Limit {
@@ -293,9 +333,57 @@ fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
             needed,
             limit_name,
             limit,
-        })
-        .collect()
+        });
+    reasons.extend(short);
+    reasons
+}
+
+/// What the lists need of a device: each one bound alone where it is gathered
+/// from a buffer, all of them bound together.
+fn check_lists(problem: &Problem, aux_bytes: u64, caps: &DeviceCaps) -> Vec<Error> {
+    let mut needs = vec![(
+        "lengths, segments, sinks and slopes together, in bytes".to_owned(),
+        aux_bytes,
+    )];
+    for (kind, source) in &problem.lists {
+        if let ListSource::Buffer { len, phase } = source {
+            let (start, end) = passes::list_range(*len, *phase, caps);
+            needs.push((format!("{} in bytes", kind.name()), end - start));
+        }
+    }
+    let most = u64::from(caps.max_compute_workgroups_per_dimension);
+    let bytes_a_grid = most
+        .saturating_mul(most)
+        .saturating_mul(4 * u64::from(crate::params::tile::LANES));
+    let limits = [
+        (
+            "max_storage_buffer_binding_size",
+            caps.max_storage_buffer_binding_size,
+        ),
+        ("32-bit addresses", u64::from(u32::MAX)),
+        (
+            "max_compute_workgroups_per_dimension, squared, in bytes copied",
+            match problem.has_device_lists() {
+                true => bytes_a_grid,
+                false => u64::MAX,
+            },
+        ),
+    ];
+    let mut reasons = Vec::new();
+    for (what, needed) in needs {
+        for (limit_name, limit) in limits {
+            if needed > limit {
+                reasons.push(Error::Limit {
+                    what: what.clone(),
+                    needed,
+                    limit_name,
+                    limit,
+                });
+            }
+        }
+    }
+    reasons
 }
 
 /// Workgroup memory of the largest kernel; a test counts it from the shaders.
-const WORKGROUP_MEMORY: u64 = 15_680;
+pub(crate) const WORKGROUP_MEMORY: u64 = 15_664;

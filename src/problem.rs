@@ -355,6 +355,9 @@ impl fmt::Display for Problem {
 
 /// An output may not overlap itself.
 fn check_writable(operand: &'static str, view: &TensorView<'_>) -> Result<()> {
+    if view.shape.contains(&0) {
+        return Ok(());
+    }
     // Sorted by stride, each axis has to step over all that the smaller ones span.
     let mut axes: Vec<(usize, usize)> = (0..4)
         .filter(|&axis| view.shape[axis] > 1)
@@ -413,8 +416,8 @@ fn collect_lists(
     }
     match (&operands.q_segments, &operands.kv_segments) {
         (Some(queries), Some(keys)) => {
-            check_len("q_segments", queries.len(), dims.batch * dims.q_len)?;
-            check_len("kv_segments", keys.len(), dims.batch * dims.kv_len)?;
+            check_len("q_segments", queries.len(), dims.queries())?;
+            check_len("kv_segments", keys.len(), dims.keys())?;
             lists.push((ListKind::QSegments, source(queries)));
             lists.push((ListKind::KvSegments, source(keys)));
         }

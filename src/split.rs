@@ -85,7 +85,7 @@ pub(crate) fn slab(geometry: &Geometry, axes: [Range<usize>; 3], caps: &DeviceCa
         last += (range.end as u64 - 1) * stride;
     }
     let size = geometry.element_size;
-    let align = u64::from(caps.min_storage_buffer_offset_alignment);
+    let align = caps.alignment();
     let start_byte = geometry.phase + first * size;
     let start = start_byte / align * align;
     let end = (geometry.phase + (last + 1) * size).next_multiple_of(4);
@@ -207,7 +207,8 @@ fn misfit(problem: &Problem, kernel: Kernel, chunk: &Chunk, caps: &DeviceCaps) -
         }
     }
     let most = u64::from(caps.max_compute_workgroups_per_dimension);
-    let limit = (most * most).min(u64::from(u32::MAX));
+    // Half of u32: a folded grid has some idle workgroups, and they are numbered too.
+    let limit = most.saturating_mul(most).min(u64::from(u32::MAX / 2));
     let needed = workgroups(problem, kernel, chunk);
     if needed > limit {
         reasons.push(Error::Limit {

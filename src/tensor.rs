@@ -98,7 +98,7 @@ impl<'a> TensorView<'a> {
         Ok([
             part(0, q_heads)?,
             part(q_heads, kv_heads)?,
-            part(q_heads + kv_heads, kv_heads)?,
+            part(q_heads.saturating_add(kv_heads), kv_heads)?,
         ])
     }
 

@@ -4,7 +4,7 @@ use half::{bf16, f16};
 
 use crate::attention::{Attention, Prepared};
 use crate::encode::Workspace;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host::{BoolMask, DType, Inputs, MaskData, Outputs, Tensor};
 use crate::operands::Operands;
 use crate::options::Options;
@@ -194,7 +194,7 @@ impl Attention {
 
     fn store_tensor(&self, label: &str, tensor: &Tensor<'_>) -> Result<Stored> {
         Ok(Stored {
-            buffer: self.filled(label, tensor.data().bytes())?,
+            buffer: self.filled(label, tensor.data().bytes(), wgpu::BufferUsages::STORAGE)?,
             dtype: tensor.dtype(),
             shape: tensor.shape(),
         })
@@ -206,34 +206,50 @@ impl Attention {
             MaskData::Bits(words) => (bytemuck::cast_slice(words), true),
         };
         Ok(StoredMask {
-            buffer: self.filled("mask", bytes)?,
+            buffer: self.filled("mask", bytes, wgpu::BufferUsages::STORAGE)?,
             bits,
             shape: mask.shape(),
             polarity: mask.polarity(),
         })
     }
 
-    fn filled(&self, label: &str, bytes: &[u8]) -> Result<wgpu::Buffer> {
-        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST;
-        let buffer = self.empty(label, bytes.len() as u64, usage)?;
-        let whole = bytes.len() / 4 * 4;
-        if whole > 0 {
-            self.queue().write_buffer(&buffer, 0, &bytes[..whole]);
-        }
-        if whole < bytes.len() {
-            let mut last = [0; 4];
-            last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-            self.queue().write_buffer(&buffer, whole as u64, &last);
-        }
+    /// A buffer that holds `contents` from its creation on, padded with zeros.
+    pub(crate) fn filled(
+        &self,
+        label: &str,
+        contents: &[u8],
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer> {
+        let buffer = self.create(label, contents.len() as u64, usage, true)?;
+        // On a lost device creation fails without an error; the mapping tells.
+        let mut mapped = buffer
+            .get_mapped_range_mut(..)
+            .map_err(|error| Error::DeviceLost {
+                message: format!("filling buffer {label}: {error}"),
+            })?;
+        mapped.slice(..contents.len()).copy_from_slice(contents);
+        drop(mapped);
+        buffer.unmap();
         Ok(buffer)
     }
 
-    /// A buffer of at least `bytes` bytes, a multiple of 4 and not empty.
+    /// A buffer of at least `bytes` bytes.
     fn empty(&self, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
+        self.create(label, bytes, usage, false)
+    }
+
+    /// A buffer of at least `bytes` bytes, a multiple of 4 and not empty.
+    fn create(
+        &self,
+        label: &str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+        mapped_at_creation: bool,
+    ) -> Result<wgpu::Buffer> {
         let size = bytes.next_multiple_of(4).max(4);
         let limit = self.caps().max_buffer_size;
         if size > limit {
-            return Err(crate::Error::Limit {
+            return Err(Error::Limit {
                 what: format!("{label} in bytes"),
                 needed: size,
                 limit_name: "max_buffer_size",
@@ -245,7 +261,7 @@ impl Attention {
                 label: Some(label),
                 size,
                 usage,
-                mapped_at_creation: false,
+                mapped_at_creation,
             })
         })
     }
