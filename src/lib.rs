@@ -25,6 +25,8 @@ mod shader;
 mod split;
 mod stage;
 mod tensor;
+#[doc(hidden)]
+pub mod testing;
 mod upload;
 
 pub use attention::{Attention, Prepared};

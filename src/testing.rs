@@ -1,0 +1,188 @@
+//! What the crate's own tests look at: the Rust side of the constants and
+//! layouts that the shaders repeat, and the inside of plans. Not for callers.
+#![allow(missing_docs)]
+
+use std::mem::{offset_of, size_of};
+use std::ops::Range;
+
+use crate::host::DType;
+use crate::kernel::{Shader, Slot, dtype_code};
+use crate::params::{CopyParams, Params, View, align, rules, tile};
+use crate::plan::{Plan, Uniform};
+use crate::problem::Problem;
+use crate::stage::Stage;
+
+/// Workgroup memory that the planner takes a kernel to need, in bytes.
+pub const WORKGROUP_MEMORY: u64 = crate::plan::WORKGROUP_MEMORY;
+
+/// A uniform's size and the offset of each field, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    pub size: usize,
+    pub fields: Vec<(&'static str, usize)>,
+}
+
+macro_rules! layout {
+    ($type:ty: $($field:ident)+) => {
+        Layout {
+            size: size_of::<$type>(),
+            fields: vec![$((stringify!($field), offset_of!($type, $field))),+],
+        }
+    };
+}
+
+/// The Rust mirror of the WGSL struct `name`.
+pub fn layout(name: &str) -> Option<Layout> {
+    match name {
+        "View" => Some(layout!(View: batch head row base)),
+        "CopyParams" => Some(layout!(CopyParams: source destination count stride)),
+        "Params" => Some(layout!(Params:
+            query key value output bias mask stats scores
+            q_len kv_len qk_dim v_dim
+            batch_first head_first row_first row_end
+            heads row_tiles column_tiles workgroups
+            group alignment offset rules
+            window_left window_right scale softcap
+            query_dtype output_dtype bias_dtype bias_key
+            mask_key stage aux_kv_lengths aux_q_lengths
+            aux_offsets aux_q_segments aux_kv_segments aux_slopes
+            aux_sinks trips_depth trips_keys trips_rows)),
+        _ => None,
+    }
+}
+
+/// The numbers that the shaders repeat, by their name there.
+pub fn constants() -> Vec<(&'static str, u32)> {
+    vec![
+        ("RULE_CAUSAL", rules::CAUSAL),
+        ("RULE_LEFT", rules::LEFT),
+        ("RULE_RIGHT", rules::RIGHT),
+        ("RULE_KV_LENGTHS", rules::KV_LENGTHS),
+        ("RULE_Q_LENGTHS", rules::Q_LENGTHS),
+        ("RULE_SEGMENTS", rules::SEGMENTS),
+        ("RULE_BIAS", rules::BIAS),
+        ("RULE_MASK_BYTES", rules::MASK_BYTES),
+        ("RULE_MASK_BITS", rules::MASK_BITS),
+        ("RULE_MASK_DROP", rules::MASK_DROP),
+        ("RULE_ALIBI", rules::ALIBI),
+        ("RULE_SINKS", rules::SINKS),
+        ("RULE_SOFTCAP", rules::SOFTCAP),
+        ("RULE_STATS", rules::STATS),
+        ("RULE_STATS_PAIRS", rules::STATS_PAIRS),
+        ("ALIGN_TOP_LEFT", align::TOP_LEFT),
+        ("ALIGN_BOTTOM_RIGHT", align::BOTTOM_RIGHT),
+        ("ALIGN_OFFSET", align::OFFSET),
+        ("ALIGN_PER_SEQUENCE", align::PER_SEQUENCE),
+        ("DTYPE_F32", dtype_code(DType::F32)),
+        ("DTYPE_F16", dtype_code(DType::F16)),
+        ("DTYPE_BF16", dtype_code(DType::BF16)),
+        ("LANES", tile::LANES),
+        ("TILE_ROWS", tile::ROWS),
+        ("TILE_KEYS", tile::KEYS),
+        ("TILE_COLUMNS", tile::COLUMNS),
+        ("TILE_DEPTH", tile::DEPTH),
+        ("STAGE_SOFTCAPPED", Stage::Softcapped as u32),
+        ("STAGE_MASKED", Stage::Masked as u32),
+        ("STAGE_WEIGHTS", crate::passes::STAGE_WEIGHTS),
+    ]
+}
+
+/// Every shader file: its name below `shaders/`, and its text.
+pub fn files() -> Vec<(&'static str, &'static str)> {
+    let mut files = Vec::new();
+    for shader in Shader::ALL {
+        for module in shader.modules().iter().chain([&shader.root()]) {
+            if !files.contains(&(module.name, module.text)) {
+                files.push((module.name, module.text));
+            }
+        }
+    }
+    files
+}
+
+/// One dispatch of a plan.
+#[derive(Debug, Clone)]
+pub struct Dispatch {
+    pub shader: Shader,
+    pub grid: [u32; 2],
+    /// Tiles (or rows, or words) that its workgroups have to cover.
+    pub workgroups: u64,
+    /// Bytes that each slot binds, from its operand's aligned start.
+    pub binds: Vec<(Slot, Option<(u64, u64)>)>,
+    pub uniform_bytes: usize,
+    /// Batch entries, query heads and rows; none for a copy of lists.
+    pub covers: Option<[Range<usize>; 3]>,
+    /// What the kernel adds up to an element's index: (strides of batch, head
+    /// and row, base) of each operand; none for a copy.
+    pub views: Vec<(Slot, [u32; 4])>,
+}
+
+/// The dispatches of a plan, in order.
+pub fn dispatches(plan: &Plan) -> Vec<Dispatch> {
+    let describe = |pass: &crate::plan::Pass| {
+        let (workgroups, covers, views) = match &pass.uniform {
+            Uniform::Attention(p) => {
+                let covers = covers(p, pass.shader);
+                (u64::from(p.workgroups), Some(covers), views(p))
+            }
+            Uniform::Copy(p) => {
+                let workgroups = p.count.div_ceil(tile::LANES);
+                (u64::from(workgroups), None, Vec::new())
+            }
+        };
+        Dispatch {
+            shader: pass.shader,
+            grid: pass.grid,
+            workgroups,
+            binds: pass.binds.iter().map(|b| (b.slot, b.range)).collect(),
+            uniform_bytes: pass.uniform.bytes().len(),
+            covers,
+            views,
+        }
+    };
+    plan.passes.iter().map(describe).collect()
+}
+
+fn views(p: &Params) -> Vec<(Slot, [u32; 4])> {
+    let all = [
+        (Slot::Query, p.query),
+        (Slot::Key, p.key),
+        (Slot::Value, p.value),
+        (Slot::Output, p.output),
+        (Slot::Bias, p.bias),
+        (Slot::Mask, p.mask),
+        (Slot::Stats, p.stats),
+        (Slot::Scores, p.scores),
+    ];
+    all.map(|(slot, v)| (slot, [v.batch, v.head, v.row, v.base]))
+        .to_vec()
+}
+
+/// The problem with other strides and another byte offset modulo 256 of query,
+/// key, value or output, as if their buffer were large enough for any.
+pub fn relaid(problem: &Problem, slot: Slot, strides: [usize; 4], phase: u64) -> Problem {
+    let mut problem = problem.clone();
+    let geometry = match slot {
+        Slot::Query => &mut problem.query,
+        Slot::Key => &mut problem.key,
+        Slot::Value => &mut problem.value,
+        _ => &mut problem.output,
+    };
+    geometry.strides = strides;
+    geometry.phase = phase;
+    problem
+}
+
+/// The box that the kernels work out from a uniform, read back from it alone.
+fn covers(p: &Params, shader: Shader) -> [Range<usize>; 3] {
+    let a_head = match shader {
+        Shader::StagedSoftmax => p.row_end - p.row_first,
+        _ => p.row_tiles * p.column_tiles,
+    };
+    let batches = p.workgroups / (a_head * p.heads);
+    [
+        p.batch_first as usize..(p.batch_first + batches) as usize,
+        p.head_first as usize..(p.head_first + p.heads) as usize,
+        p.row_first as usize..p.row_end as usize,
+    ]
+}
