@@ -1,0 +1,153 @@
+//! Recording with other operands or a wrong workspace.
+
+use super::bench::{Bench, judge};
+use crate::noop::SMALL;
+use wgpu_attention::*;
+
+#[test]
+fn workspaces() {
+    judge(&[
+        (
+            "Layout",
+            |b| b.workspace(b.good.plain(), &b.big, 4),
+            "workspace: expected layout with an offset that is a multiple of 256, got offset 4",
+        ),
+        (
+            "BufferTooSmall",
+            |b| b.workspace(b.good.plain(), &b.noop.buffer(1116), 0),
+            "workspace: the view needs 1120 bytes of its buffer, which has 1116",
+        ),
+        (
+            "BufferTooSmall",
+            |b| b.workspace(b.good.plain(), &b.big, u64::MAX - 255),
+            "workspace: the view needs 18446744073709551615 bytes of its buffer, which has 65536",
+        ),
+        (
+            "Usage",
+            |b| b.workspace(b.good.plain(), &b.unusable, 0),
+            "workspace: its buffer needs usage BufferUsages(STORAGE), it has BufferUsages(COPY_DST)",
+        ),
+        (
+            "PlanMismatch",
+            |b| {
+                let mut operands = b.good.plain();
+                operands.key = b.view([2, 2, 7, 8]);
+                b.workspace(operands, &b.big, 4096)
+            },
+            "workspace: the plan was made for a buffer of its own (see PlanOptions::shared_buffers), got the buffer of key",
+        ),
+        (
+            "Overlap",
+            |b| {
+                let mut operands = b.good.plain();
+                operands.key = b.view([2, 2, 7, 8]);
+                b.workspace(operands, &b.big, 768)
+            },
+            "workspace: is written and must not overlap key (768..1888 and 0..896)",
+        ),
+    ]);
+}
+
+/// What the errors of a replay say, where the numbers inside are many.
+#[test]
+fn replays_with_other_operands() {
+    let b = Bench::new();
+    let full = b.good.dense();
+    let lists = &b.lists;
+    let mut judged = 0;
+    let mut judge = |before: Operands<'_>, after: Operands<'_>, operand: &str, parts: [&str; 2]| {
+        let error = b.replay(before, after);
+        assert!(matches!(error, Error::PlanMismatch { .. }), "{error}");
+        assert!(error.is_input());
+        let text = error.to_string();
+        let (was, is) = text
+            .split_once(", got ")
+            .unwrap_or_else(|| panic!("{text}"));
+        let start = format!("{operand}: the plan was made for ");
+        assert!(was.starts_with(&start), "{text}");
+        assert!(was.contains(parts[0]) && is.contains(parts[1]), "{text}");
+        judged += 1;
+    };
+    let moved = |shape| TensorView::bhsd(&b.big, DType::F32, shape, 1).unwrap();
+    let mut after = full;
+    after.query = moved(SMALL.query());
+    judge(full, after, "query", ["phase: 0", "phase: 4"]);
+    let mut after = full;
+    after.key = moved(SMALL.key());
+    judge(full, after, "key", ["phase: 0", "phase: 4"]);
+    let mut after = full;
+    after.value = moved(SMALL.value());
+    judge(full, after, "value", ["phase: 0", "phase: 4"]);
+    let mut after = full;
+    after.output = moved(SMALL.output());
+    judge(full, after, "output", ["phase: 0", "phase: 4"]);
+    let mut after = full;
+    after.bias = None;
+    judge(full, after, "bias", ["Some", "None"]);
+    let mut after = full;
+    after.mask = Some(MaskView::bytes(&b.good.mask, SMALL.pairs(), 0, Polarity::Drop).unwrap());
+    judge(full, after, "mask", ["Keep", "Drop"]);
+    let mut after = full;
+    after.stats = Some(StatsView::new(&b.good.stats, Stats::Lse, SMALL.rows(), 0).unwrap());
+    judge(full, after, "stats", ["RowState", "Lse"]);
+    let mut after = full;
+    after.query = TensorView::bshd(&b.good.query, DType::F32, SMALL.query(), 0).unwrap();
+    judge(full, after, "query", ["[160, 40, 8, 1]", "[160, 8, 32, 1]"]);
+    let mut after = full;
+    after.output = TensorView::bhsd(&b.good.output, DType::F16, SMALL.output(), 0).unwrap();
+    judge(
+        full,
+        after,
+        "output",
+        ["element_size: 4", "element_size: 2"],
+    );
+    let mut after = full;
+    (after.key, after.value) = (
+        TensorView::bhsd(&b.good.key, DType::F16, SMALL.key(), 0).unwrap(),
+        TensorView::bhsd(&b.good.value, DType::F16, SMALL.value(), 0).unwrap(),
+    );
+    judge(full, after, "key", ["element_size: 4", "element_size: 2"]);
+
+    let lengths = full.kv_lengths(List::Host(&lists.kv_lengths));
+    judge(lengths, full, "kv_lengths", ["2 host values", "no list"]);
+    judge(full, lengths, "kv_lengths", ["no list", "2 host values"]);
+    let others = full.kv_lengths(List::Host(&[7, 6]));
+    judge(
+        lengths,
+        others,
+        "kv_lengths",
+        ["2 host values", "2 host values with other values"],
+    );
+    let slopes = full.alibi_slopes(List::Host(&lists.slopes));
+    let other = slopes.alibi_slopes(List::Host(&[0.5, 0.5, 0.5, 0.25]));
+    judge(
+        slopes,
+        other,
+        "alibi_slopes",
+        ["4 host values", "with other values"],
+    );
+    let buffered = full.sinks(b.on_device(0, 4));
+    let sinks = full.sinks(List::Host(&lists.sinks));
+    judge(
+        sinks,
+        buffered,
+        "sinks",
+        ["4 host values", "4 values in a buffer at byte 0 modulo 256"],
+    );
+
+    let mut after = b.good.plain();
+    after.query = b.view(SMALL.query());
+    after.output = TensorView::bhsd(&b.big, DType::F32, SMALL.output(), 64 * 64).unwrap();
+    let parts = [
+        "buffers that hold no input",
+        "a buffer that also holds an input",
+    ];
+    judge(b.good.plain(), after, "output", parts);
+    assert_eq!(judged, 16);
+
+    // A shape that differs is the problem's own error.
+    let mut after = full;
+    after.query = b.view([2, 4, 5, 9]);
+    assert!(matches!(b.replay(full, after), Error::Shape { .. }));
+    assert!(b.noop.take_uncaptured().is_empty());
+}

@@ -1,0 +1,10 @@
+//! Plans are pure functions of numbers: printed, swept and held to the limits
+//! without a GPU. tests/recording.rs records them.
+
+#[path = "../noop/mod.rs"]
+mod noop;
+
+mod check;
+mod limits;
+mod snapshots;
+mod splits;
