@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::caps::DeviceCaps;
 use crate::error::{Error, Result};
-use crate::kernel::{Kernel, Shader, Slot, Specialization, canonical};
+use crate::kernel::{Access, Kernel, Shader, Slot, Specialization, canonical};
 use crate::params::{CopyParams, Params};
 use crate::problem::{Goal, ListSource, PHASE, Problem};
 use crate::split::split;
@@ -98,6 +98,7 @@ impl Plan {
     /// [`Error::Unsupported`] with every reason, not only the first.
     pub fn new(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result<Plan> {
         let (kernel, why) = choose(problem, options)?;
+        let shared = problem.shared || options.shared_buffers;
         let aux = AuxLayout::new(problem);
         let mut reasons = check_device(caps, kernel);
         let chunks = split(problem, kernel, caps).unwrap_or_else(|limits| {
@@ -120,9 +121,6 @@ impl Plan {
                 .unwrap_or(0),
             _ => 0,
         };
-        // Lists that are read and scores that are written lie in one workspace.
-        let mixed = gathered > 0 && scores_bytes > 0;
-        let shared = problem.shared || options.shared_buffers || mixed;
         let workspace_bytes = match scores_bytes {
             0 => gathered,
             _ => scores_start + scores_bytes,
@@ -138,10 +136,9 @@ impl Plan {
         if !reasons.is_empty() {
             return Err(Error::Unsupported { reasons });
         }
-        let specialization = Specialization {
-            kv_dtype: problem.kv_dtype,
-            shared,
-        };
+        // Gathered lists and scores lie in one workspace: what writes the
+        // scores cannot bind the lists read-only.
+        let mixed = gathered > 0 && scores_bytes > 0;
         let mut passes = Vec::new();
         if !chunks.is_empty() {
             passes.extend(passes::gather(problem, &aux, caps));
@@ -150,6 +147,11 @@ impl Plan {
             passes.extend(passes::attention(problem, kernel, chunk, &aux, caps));
         }
         for pass in &mut passes {
+            let writes_scores = pass.shader.slots().contains(&(Slot::Scores, Access::Write));
+            let specialization = Specialization {
+                kv_dtype: problem.kv_dtype,
+                shared: shared || (mixed && writes_scores),
+            };
             pass.specialization = canonical(pass.shader, specialization);
         }
         Ok(Plan {
@@ -252,7 +254,7 @@ impl fmt::Display for Plan {
         if self.shared {
             writeln!(
                 f,
-                "buffers: all bound read_write, as one is both read and written"
+                "buffers: all bound read_write, inputs share a written buffer"
             )?;
         }
         write!(f, "workspace: {} bytes", self.workspace_bytes)?;

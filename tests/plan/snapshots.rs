@@ -42,7 +42,6 @@ workspace: 1120 bytes
     let expected = "
 problem: B 2 Hq 4 Hkv 2 Nq 5 Nk 7 Dqk 8 Dv 6, query F32, key and value F32, output F32
 kernel: Staged (forced by the caller)
-buffers: all bound read_write, as one is both read and written
 workspace: 1376 bytes
   copy_words: 1 x 1 workgroups of 64
   copy_words: 1 x 1 workgroups of 64
@@ -78,7 +77,7 @@ workspace: 1376 bytes
     let expected = "
 problem: B 2 Hq 4 Hkv 2 Nq 0 Nk 7 Dqk 8 Dv 6, query BF16, key and value BF16, output F32
 kernel: Fused (one pass, memory linear in the sequence length)
-buffers: all bound read_write, as one is both read and written
+buffers: all bound read_write, inputs share a written buffer
 workspace: 0 bytes
 nothing to do: an axis is empty
 ";
