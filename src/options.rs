@@ -137,14 +137,11 @@ impl Options {
     /// # Errors
     /// A scale that is not finite; a softcap that is not finite and positive.
     pub fn validate(&self) -> Result<()> {
-        if let Some(scale) = self.scale
-            && !scale.is_finite()
-        {
+        if let Some(scale) = self.scale.filter(|scale| !scale.is_finite()) {
             return Err(Error::value("scale", "a finite number", scale));
         }
-        if let Some(softcap) = self.softcap
-            && !(softcap.is_finite() && softcap > 0.0)
-        {
+        let is_bad = |softcap: &f32| !(softcap.is_finite() && *softcap > 0.0);
+        if let Some(softcap) = self.softcap.filter(is_bad) {
             return Err(Error::value("softcap", "a finite number above 0", softcap));
         }
         Ok(())
