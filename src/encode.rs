@@ -2,7 +2,7 @@
 
 use crate::attention::Prepared;
 use crate::error::{Error, Result};
-use crate::kernel::Slot;
+use crate::kernel::{Access, Slot};
 use crate::operands::Operands;
 use crate::pipeline::scoped;
 use crate::plan::Pass;
@@ -92,7 +92,7 @@ impl Prepared {
         let mut bound = Vec::new();
         for (index, planned) in self.plan.passes.iter().enumerate() {
             let bindings = resolver.bindings(index, planned)?;
-            if self.attention.caps().checks_writable_aliasing && self.plan.shared {
+            if self.attention.caps().checks_writable_aliasing {
                 check_aliasing(planned, &bindings)?;
             }
             bound.push(bindings);
@@ -333,10 +333,16 @@ fn internal(slot: &'static str) -> Error {
     }
 }
 
-/// In a browser the bound ranges of one dispatch must not overlap if they are
-/// read_write, down to the alignment.
+/// In a browser the ranges of one dispatch that are bound read_write must not
+/// overlap, down to the alignment.
 fn check_aliasing(planned: &Pass, bindings: &[wgpu::BufferBinding<'_>]) -> Result<()> {
-    let named: Vec<_> = planned.binds.iter().zip(&bindings[1..]).collect();
+    let is_writable = |access: Access| access == Access::Write || planned.specialization.shared;
+    let slots = planned.shader.slots().iter();
+    let all = planned.binds.iter().zip(&bindings[1..]).zip(slots);
+    let named: Vec<_> = all
+        .filter(|(_, (_, access))| is_writable(*access))
+        .map(|(pair, _)| pair)
+        .collect();
     let range =
         |b: &wgpu::BufferBinding<'_>| b.offset..b.offset + b.size.map_or(0, wgpu::BufferSize::get);
     for (index, (bind, binding)) in named.iter().enumerate() {
@@ -347,7 +353,7 @@ fn check_aliasing(planned: &Pass, bindings: &[wgpu::BufferBinding<'_>]) -> Resul
                     written: bind.slot.name(),
                     other: other.slot.name(),
                     ranges: format!(
-                        "{a:?} and {b:?} after alignment; a browser refuses this where inputs share a buffer with the output"
+                        "{a:?} and {b:?} after alignment, both bound read_write; a browser refuses this"
                     ),
                 });
             }

@@ -4,7 +4,10 @@
 
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
+use std::sync::Arc;
 
+use crate::attention::Attention;
+use crate::error::Result;
 use crate::host::DType;
 use crate::kernel::{Shader, Slot, dtype_code};
 use crate::params::{CopyParams, Params, View, align, rules, tile};
@@ -171,6 +174,15 @@ pub fn relaid(problem: &Problem, slot: Slot, strides: [usize; 4], phase: u64) ->
     geometry.strides = strides;
     geometry.phase = phase;
     problem
+}
+
+/// Attention on the same device, with a browser's rules about writable bindings.
+pub fn as_in_a_browser(attention: &Attention) -> Result<Attention> {
+    let mut attention = Attention::new(attention.device(), attention.queue())?;
+    if let Some(shared) = Arc::get_mut(&mut attention.shared) {
+        shared.caps.checks_writable_aliasing = true;
+    }
+    Ok(attention)
 }
 
 /// The box that the kernels work out from a uniform, read back from it alone.

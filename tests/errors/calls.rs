@@ -151,3 +151,44 @@ fn replays_with_other_operands() {
     assert!(matches!(b.replay(full, after), Error::Shape { .. }));
     assert!(b.noop.take_uncaptured().is_empty());
 }
+
+/// A browser refuses writable bindings that overlap after alignment: the error
+/// is ours, before anything is recorded.
+#[test]
+fn writable_bindings_that_meet() {
+    let b = Bench::new();
+    let browser = testing::as_in_a_browser(&b.noop.attention).unwrap();
+    let refused = |operands: Operands<'_>| {
+        let plan = browser.plan(&operands, &Options::default()).unwrap();
+        b.noop.record(&plan, &operands, None).unwrap();
+        let prepared = browser.prepare(&plan).unwrap();
+        let mut encoder = b.noop.device.create_command_encoder(&Default::default());
+        let recorded = prepared.record(&mut encoder, &operands, None);
+        recorded.err().map(|error| error.to_string())
+    };
+    let at = |buffer, shape, offset| TensorView::bhsd(buffer, DType::F32, shape, offset).unwrap();
+    let mut operands = b.good.plain();
+    // Statistics beside the output: 960 bytes, then 160.
+    let pool = b.noop.buffer(4096);
+    operands.output = at(&pool, SMALL.output(), 0);
+    let stats = |offset| StatsView::new(&pool, Stats::Lse, SMALL.rows(), offset).unwrap();
+    let expected = "output: is written and must not overlap stats (0..960 and 768..1120 after \
+        alignment, both bound read_write; a browser refuses this)";
+    assert_eq!(
+        refused(operands.stats(stats(240))).as_deref(),
+        Some(expected)
+    );
+    assert_eq!(refused(operands.stats(stats(256))), None);
+    // Packed projections overlap each other, which is fine while they are only read.
+    let [query, key, value] =
+        TensorView::packed_qkv(&b.big, DType::F32, 2, 5, (4, 2), 6, 0).unwrap();
+    let mut packed = Operands::new(query, key, value, operands.output);
+    assert_eq!(refused(packed), None);
+    packed.output = at(&b.big, SMALL.output(), 8192);
+    let text = refused(packed).unwrap();
+    assert!(
+        text.starts_with("query: is written and must not overlap key ("),
+        "{text}"
+    );
+    assert!(b.noop.take_uncaptured().is_empty());
+}
