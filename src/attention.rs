@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::caps::DeviceCaps;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::faults::Faults;
 use crate::kernel::Access;
 use crate::operands::Operands;
 use crate::options::Options;
@@ -30,8 +31,8 @@ pub(crate) struct Shared {
     /// each binding, so that no two of them overlap; one buffer for what is
     /// read and one for what is written, which wgpu keeps apart by buffer.
     idle: [wgpu::Buffer; 2],
-    /// Set by the lost-device callback of devices that this crate created.
-    pub lost: Arc<std::sync::OnceLock<String>>,
+    /// Stays empty on a guest's device.
+    faults: Faults,
 }
 
 /// Bytes between the idle slots, the largest alignment WebGPU lets a device ask for.
@@ -47,13 +48,13 @@ impl Attention {
     /// [`Error::Device`] or [`Error::DeviceLost`] if the device refuses to
     /// create a small buffer.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Attention> {
-        Attention::with_lost(device, queue, Arc::default())
+        Attention::with_faults(device, queue, Faults::default())
     }
 
-    pub(crate) fn with_lost(
+    pub(crate) fn with_faults(
         device: &wgpu::Device,
         queue: &wgpu::Queue,
-        lost: Arc<std::sync::OnceLock<String>>,
+        faults: Faults,
     ) -> Result<Attention> {
         let idle = scoped(device, "creating the idle buffers", || {
             ["attention idle inputs", "attention idle outputs"].map(|label| {
@@ -72,7 +73,7 @@ impl Attention {
                 caps: DeviceCaps::of(device),
                 pipelines: PipelineCache::default(),
                 idle,
-                lost,
+                faults,
             }),
         })
     }
@@ -113,7 +114,7 @@ impl Attention {
     /// [`Error::PlanMismatch`] if the plan was made for a device that can do
     /// more; [`Error::Device`] or [`Error::DeviceLost`] if the device refuses.
     pub fn prepare(&self, plan: &Plan) -> Result<Prepared> {
-        self.check_lost()?;
+        self.check_faults()?;
         plan.check_device(self.caps())?;
         let device = self.device();
         let mut pipelines = Vec::with_capacity(plan.passes.len());
@@ -147,13 +148,8 @@ impl Attention {
         })
     }
 
-    pub(crate) fn check_lost(&self) -> Result<()> {
-        match self.shared.lost.get() {
-            Some(message) => Err(Error::DeviceLost {
-                message: message.clone(),
-            }),
-            None => Ok(()),
-        }
+    pub(crate) fn check_faults(&self) -> Result<()> {
+        self.shared.faults.check()
     }
 
     pub(crate) fn idle_slot(&self, binding: usize, access: Access) -> wgpu::BufferBinding<'_> {

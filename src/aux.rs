@@ -1,7 +1,8 @@
 //! The layout of `aux`: lengths, offsets, segments, slopes and sinks in one
 //! region, so that a kernel binds them once.
 
-use crate::problem::{ListKind, Problem};
+use crate::lists::ListKind;
+use crate::problem::Problem;
 
 /// First word of each list that the problem has.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,9 @@
 //! Devices of our own, for people who have none: adapter choice, limits, and
 //! what to say when there is no adapter.
 
-use std::sync::{Arc, OnceLock};
-
 use crate::attention::Attention;
 use crate::error::{Error, Result};
+use crate::faults::Faults;
 
 /// Which adapter to use, and how.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -115,12 +114,7 @@ impl Attention {
             action: format!("creating a device on {}", describe(&adapter.get_info())),
             message: error.to_string(),
         })?;
-        let lost = Arc::new(OnceLock::new());
-        let teller = lost.clone();
-        device.set_device_lost_callback(move |reason, message| {
-            let _ = teller.set(format!("{reason:?}: {message}"));
-        });
-        Attention::with_lost(&device, &queue, lost)
+        Attention::with_faults(&device, &queue, Faults::listen(&device))
     }
 
     /// What is known of the adapter.
@@ -148,28 +142,4 @@ async fn list(instance: &wgpu::Instance) -> Vec<wgpu::Adapter> {
     });
     adapters.sort_by_key(|adapter| rank(&adapter.get_info()));
     adapters
-}
-
-#[cfg(all(feature = "blocking", not(target_family = "wasm")))]
-impl Attention {
-    /// Blocking form of [`Attention::adapters_async`].
-    pub fn adapters() -> Vec<wgpu::Adapter> {
-        pollster::block_on(Attention::adapters_async())
-    }
-
-    /// A device of its own on the fastest adapter.
-    ///
-    /// # Errors
-    /// As [`Attention::with_adapter_async`].
-    pub fn on_default_adapter() -> Result<Attention> {
-        Attention::with_adapter(&AdapterOptions::default())
-    }
-
-    /// Blocking form of [`Attention::with_adapter_async`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn with_adapter(options: &AdapterOptions) -> Result<Attention> {
-        pollster::block_on(Attention::with_adapter_async(options))
-    }
 }

@@ -3,10 +3,12 @@
 use crate::attention::Prepared;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Slot};
+use crate::lists::{ListKind, ListSource};
 use crate::operands::Operands;
 use crate::pipeline::scoped;
 use crate::plan::Pass;
-use crate::problem::{Goal, ListKind, ListSource, PHASE, Problem, named_spans};
+use crate::problem::{Goal, PHASE, Problem};
+use crate::spans::named_spans;
 use crate::tensor::{List, Span};
 
 /// Scratch memory that a plan asked for with [`crate::Plan::workspace_bytes`].
@@ -81,7 +83,7 @@ impl Prepared {
         operands: &Operands<'_>,
         workspace: Option<Workspace<'_>>,
     ) -> Result<Vec<wgpu::BindGroup>> {
-        self.attention.check_lost()?;
+        self.attention.check_faults()?;
         self.check_operands(operands)?;
         self.check_workspace(operands, workspace.as_ref())?;
         let resolver = Resolver {

@@ -4,13 +4,17 @@
 
 mod attention;
 mod aux;
+#[cfg(all(feature = "blocking", not(target_family = "wasm")))]
+mod blocking;
 mod caps;
 pub mod cpu;
 mod device;
 mod encode;
 mod error;
+mod faults;
 mod host;
 mod kernel;
+mod lists;
 mod mask;
 mod operands;
 mod options;
@@ -22,11 +26,13 @@ mod problem;
 mod readback;
 pub mod reference;
 mod shader;
+mod spans;
 mod split;
 mod stage;
 mod tensor;
 #[doc(hidden)]
 pub mod testing;
+mod timing;
 mod upload;
 
 pub use attention::{Attention, Prepared};

@@ -6,8 +6,9 @@ use std::fmt;
 use crate::caps::DeviceCaps;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, Shader, Slot, Specialization, canonical};
+use crate::lists::ListSource;
 use crate::params::{CopyParams, Params};
-use crate::problem::{Goal, ListSource, PHASE, Problem};
+use crate::problem::{Goal, PHASE, Problem};
 use crate::split::split;
 use crate::{aux::AuxLayout, passes};
 
@@ -71,7 +72,7 @@ pub(crate) struct Pass {
     pub uniform: Uniform,
     pub binds: Vec<Bind>,
     /// For `copy_words`: the list it reads, or `None` for the host's lists.
-    pub source: Option<crate::problem::ListKind>,
+    pub source: Option<crate::lists::ListKind>,
 }
 
 /// What will run for a [`Problem`] on a device: kernels, grids, workspace.

@@ -4,13 +4,13 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::host::{
-    DType, Dims, Polarity, check_alignment, check_counts, check_len, check_sinks, check_slopes,
-};
+use crate::host::{DType, Dims, Polarity};
+use crate::lists::{ListKind, ListSource, collect_lists};
 use crate::operands::Operands;
 use crate::options::Options;
+use crate::spans::{check_overlap, check_usage, check_writable, named_spans};
 use crate::stage::Stage;
-use crate::tensor::{List, Span, Stats, TensorView};
+use crate::tensor::{Stats, TensorView};
 
 /// Largest alignment of a binding offset that WebGPU allows a device to ask
 /// for; what is left of an offset modulo this belongs to the problem.
@@ -47,58 +47,6 @@ impl Geometry {
     fn of(view: &TensorView<'_>) -> Self {
         let size = view.dtype.size();
         Geometry::new(view.shape, view.strides, size, view.span().bytes.start)
-    }
-}
-
-/// The lists that are gathered into `aux`, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum ListKind {
-    KvLengths,
-    QLengths,
-    Offsets,
-    QSegments,
-    KvSegments,
-    Slopes,
-    Sinks,
-}
-
-impl ListKind {
-    pub const ALL: [ListKind; 7] = [
-        ListKind::KvLengths,
-        ListKind::QLengths,
-        ListKind::Offsets,
-        ListKind::QSegments,
-        ListKind::KvSegments,
-        ListKind::Slopes,
-        ListKind::Sinks,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            ListKind::KvLengths => "kv_lengths",
-            ListKind::QLengths => "q_lengths",
-            ListKind::Offsets => "offsets",
-            ListKind::QSegments => "q_segments",
-            ListKind::KvSegments => "kv_segments",
-            ListKind::Slopes => "alibi_slopes",
-            ListKind::Sinks => "sinks",
-        }
-    }
-}
-
-/// A list as the plan knows it: its words, or where they will be.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ListSource {
-    Host(Vec<u32>),
-    Buffer { len: usize, phase: u64 },
-}
-
-impl ListSource {
-    pub fn len(&self) -> usize {
-        match self {
-            ListSource::Host(words) => words.len(),
-            ListSource::Buffer { len, .. } => *len,
-        }
     }
 }
 
@@ -351,177 +299,4 @@ impl fmt::Display for Problem {
             self.output_dtype
         )
     }
-}
-
-/// An output may not overlap itself.
-fn check_writable(operand: &'static str, view: &TensorView<'_>) -> Result<()> {
-    if view.shape.contains(&0) {
-        return Ok(());
-    }
-    // Sorted by stride, each axis has to step over all that the smaller ones span.
-    let mut axes: Vec<(usize, usize)> = (0..4)
-        .filter(|&axis| view.shape[axis] > 1)
-        .map(|axis| (view.strides[axis], view.shape[axis]))
-        .collect();
-    axes.sort_unstable();
-    let mut spanned = 1usize;
-    for (stride, len) in axes {
-        if stride < spanned {
-            return Err(Error::Layout {
-                operand,
-                expected: "strides under which no two elements coincide".to_owned(),
-                actual: format!("shape {:?}, strides {:?}", view.shape, view.strides),
-            });
-        }
-        spanned = stride.saturating_mul(len - 1).saturating_add(spanned);
-    }
-    Ok(())
-}
-
-fn collect_lists(
-    operands: &Operands<'_>,
-    options: &Options,
-    dims: &Dims,
-) -> Result<Vec<(ListKind, ListSource)>> {
-    fn source<T: bytemuck::Pod>(list: &List<'_, T>) -> ListSource {
-        match *list {
-            List::Host(values) => ListSource::Host(bytemuck::cast_slice(values).to_vec()),
-            List::Buffer { offset, len, .. } => ListSource::Buffer {
-                len,
-                phase: (offset as u64).saturating_mul(4) % PHASE,
-            },
-        }
-    }
-    fn host<'a, T>(list: &List<'a, T>) -> Option<&'a [T]> {
-        match *list {
-            List::Host(values) => Some(values),
-            List::Buffer { .. } => None,
-        }
-    }
-    let mut lists = Vec::new();
-    if let Some(list) = &operands.kv_lengths {
-        check_len("kv_lengths", list.len(), dims.batch)?;
-        check_counts("kv_lengths", host(list), dims.batch, dims.kv_len)?;
-        lists.push((ListKind::KvLengths, source(list)));
-    }
-    if let Some(list) = &operands.q_lengths {
-        check_len("q_lengths", list.len(), dims.batch)?;
-        check_counts("q_lengths", host(list), dims.batch, dims.q_len)?;
-        lists.push((ListKind::QLengths, source(list)));
-    }
-    let offsets = operands.offsets.as_ref();
-    check_alignment(options, offsets.map(List::len), dims.batch)?;
-    if let Some(list) = offsets {
-        lists.push((ListKind::Offsets, source(list)));
-    }
-    match (&operands.q_segments, &operands.kv_segments) {
-        (Some(queries), Some(keys)) => {
-            check_len("q_segments", queries.len(), dims.queries())?;
-            check_len("kv_segments", keys.len(), dims.keys())?;
-            lists.push((ListKind::QSegments, source(queries)));
-            lists.push((ListKind::KvSegments, source(keys)));
-        }
-        (None, None) => {}
-        (Some(_), None) => {
-            return Err(Error::value("kv_segments", "ids beside q_segments", "none"));
-        }
-        (None, Some(_)) => {
-            return Err(Error::value("q_segments", "ids beside kv_segments", "none"));
-        }
-    }
-    if let Some(list) = &operands.alibi_slopes {
-        check_len("alibi_slopes", list.len(), dims.q_heads)?;
-        host(list).map_or(Ok(()), check_slopes)?;
-        lists.push((ListKind::Slopes, source(list)));
-    }
-    if let Some(list) = &operands.sinks {
-        check_len("sinks", list.len(), dims.q_heads)?;
-        host(list).map_or(Ok(()), check_sinks)?;
-        lists.push((ListKind::Sinks, source(list)));
-    }
-    // An empty list is never read, and an empty buffer cannot be bound.
-    lists.retain(|(_, source)| source.len() > 0);
-    Ok(lists)
-}
-
-/// An operand's name, its bytes, and whether it is written.
-type NamedSpan<'a> = (&'static str, Span<'a>, bool);
-
-pub(crate) fn named_spans<'a>(operands: &Operands<'a>) -> Vec<NamedSpan<'a>> {
-    let mut spans = vec![
-        ("output", operands.output.span(), true),
-        ("query", operands.query.span(), false),
-        ("key", operands.key.span(), false),
-        ("value", operands.value.span(), false),
-    ];
-    if let Some(stats) = &operands.stats {
-        spans.push(("stats", stats.span(), true));
-    }
-    if let Some(bias) = &operands.bias {
-        spans.push(("bias", bias.span(), false));
-    }
-    if let Some(mask) = &operands.mask {
-        spans.push(("mask", mask.span(), false));
-    }
-    let lists = [
-        ("kv_lengths", operands.kv_lengths.and_then(|l| l.span())),
-        ("q_lengths", operands.q_lengths.and_then(|l| l.span())),
-        ("offsets", operands.offsets.and_then(|l| l.span())),
-        ("q_segments", operands.q_segments.and_then(|l| l.span())),
-        ("kv_segments", operands.kv_segments.and_then(|l| l.span())),
-        ("alibi_slopes", operands.alibi_slopes.and_then(|l| l.span())),
-        ("sinks", operands.sinks.and_then(|l| l.span())),
-    ];
-    for (name, span) in lists {
-        if let Some(span) = span {
-            spans.push((name, span, false));
-        }
-    }
-    spans
-}
-
-fn check_usage(spans: &[NamedSpan<'_>]) -> Result<()> {
-    for (operand, span, _) in spans {
-        let needed = wgpu::BufferUsages::STORAGE;
-        if !span.buffer.usage().contains(needed) {
-            return Err(Error::Usage {
-                operand: *operand,
-                needed,
-                actual: span.buffer.usage(),
-            });
-        }
-        // Views check this when they are made; lists have no constructor.
-        if span.bytes.end > span.buffer.size() {
-            return Err(Error::BufferTooSmall {
-                operand: *operand,
-                needed: span.bytes.end,
-                size: span.buffer.size(),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Refuses overlaps with what is written; says whether buffers are shared.
-fn check_overlap(spans: &[NamedSpan<'_>]) -> Result<bool> {
-    let mut shared = false;
-    for (index, (written, span, is_written)) in spans.iter().enumerate() {
-        if !is_written {
-            continue;
-        }
-        for (other_index, (other, other_span, other_written)) in spans.iter().enumerate() {
-            if index == other_index {
-                continue;
-            }
-            if span.overlaps(other_span) {
-                return Err(Error::Overlap {
-                    written: *written,
-                    other: *other,
-                    ranges: format!("{:?} and {:?}", span.bytes, other_span.bytes),
-                });
-            }
-            shared |= !other_written && span.buffer == other_span.buffer;
-        }
-    }
-    Ok(shared)
 }

@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::pipeline::scoped;
 use crate::plan::{Plan, PlanOptions};
 use crate::problem::{Problem, Region};
-use crate::readback::{poll_once, read_bytes};
+use crate::readback::read_bytes;
 use crate::stage::Stage;
 use crate::tensor::{List, MaskView, Stats, StatsView, TensorView};
 
@@ -19,7 +19,7 @@ use crate::tensor::{List, MaskView, Stats, StatsView, TensorView};
 /// of times, read the results.
 #[derive(Debug)]
 pub struct Uploaded {
-    prepared: Prepared,
+    pub(crate) prepared: Prepared,
     buffers: Buffers,
     lists: Lists,
     workspace: Option<wgpu::Buffer>,
@@ -334,13 +334,18 @@ impl Uploaded {
         Ok(())
     }
 
+    pub(crate) fn record_in_pass(&self, pass: &mut wgpu::ComputePass<'_>) -> Result<()> {
+        let workspace = self.workspace.as_ref().map(Workspace::new);
+        let operands = self.buffers.operands(&self.lists)?;
+        self.prepared.record_in_pass(pass, &operands, workspace)
+    }
+
     /// Reads output and log-sum-exp, awaiting the device.
     ///
     /// # Errors
     /// [`crate::Error::Readback`] or [`crate::Error::DeviceLost`].
     pub async fn read_async(&self) -> Result<Outputs> {
         let attention = &self.prepared.attention;
-        attention.check_lost()?;
         let (device, queue) = (attention.device(), attention.queue());
         let out = &self.buffers.output;
         let count: usize = out.shape.iter().product();
@@ -361,20 +366,8 @@ impl Uploaded {
             }
             None => Vec::new(),
         };
+        attention.check_faults()?;
         Ok(Outputs { output, lse })
-    }
-
-    /// Records and submits one run, waits for it (native backends), and returns
-    /// the time between: GPU timestamps where the device has them, else wall time.
-    ///
-    /// # Errors
-    /// As [`Uploaded::submit`].
-    pub fn run(&self) -> Result<std::time::Duration> {
-        let start = std::time::Instant::now();
-        self.submit()?;
-        poll_once(self.prepared.attention.device())?;
-        self.prepared.attention.check_lost()?;
-        Ok(start.elapsed())
     }
 }
 
@@ -389,55 +382,5 @@ fn widen(bytes: &[u8], dtype: DType) -> Vec<f32> {
             .collect(),
         DType::F16 => pairs.map(|b| f16::from_bits(b).to_f32()).collect(),
         DType::BF16 => pairs.map(|b| bf16::from_bits(b).to_f32()).collect(),
-    }
-}
-
-#[cfg(all(feature = "blocking", not(target_family = "wasm")))]
-impl Attention {
-    /// Attention of query, key and value alone.
-    ///
-    /// # Errors
-    /// As [`Attention::run_async`].
-    pub fn forward(
-        &self,
-        query: &Tensor<'_>,
-        key: &Tensor<'_>,
-        value: &Tensor<'_>,
-        options: &Options,
-    ) -> Result<Outputs> {
-        self.run(&Inputs::new(*query, *key, *value), options)
-    }
-
-    /// Attention with every operand.
-    ///
-    /// # Errors
-    /// As [`Attention::run_async`].
-    pub fn run(&self, inputs: &Inputs<'_>, options: &Options) -> Result<Outputs> {
-        pollster::block_on(self.run_async(inputs, options))
-    }
-
-    /// Blocking form of [`Attention::stage_async`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn stage(
-        &self,
-        inputs: &Inputs<'_>,
-        options: &Options,
-        stage: Stage,
-        region: &Region,
-    ) -> Result<Vec<f32>> {
-        pollster::block_on(self.stage_async(inputs, options, stage, region))
-    }
-}
-
-#[cfg(all(feature = "blocking", not(target_family = "wasm")))]
-impl Uploaded {
-    /// Blocking form of [`Uploaded::read_async`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn read(&self) -> Result<Outputs> {
-        pollster::block_on(self.read_async())
     }
 }
