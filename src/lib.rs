@@ -1,4 +1,77 @@
-//! Attention as WGSL compute kernels on wgpu.
+//! Attention as WGSL compute kernels, with a Rust host layer, on any adapter
+//! that wgpu reaches.
+//!
+//! ```text
+//! O = softmax(scale * Q K^T + bias, over the visible keys) V
+//! ```
+//!
+//! One fused kernel computes every option together (scale, softcap, bias, ALiBi,
+//! boolean masks, causal masks, windows, lengths, segments, sinks, grouped
+//! heads) with memory linear in the sequence length, inside WebGPU's default
+//! limits and without subgroups. A staged path of three kernels computes the
+//! same over materialised scores, is what the fused one is checked against, and
+//! gives the scores and probabilities of any region. A CPU oracle in f64
+//! ([`reference`]) says for each value what is right and how far an f32 result
+//! may be away. The semantics are written down in [`semantics`].
+//!
+//! # On the caller's device
+//!
+//! Data travels one way, and every step can be looked at:
+//!
+//! ```text
+//! buffers -> TensorView -> Problem -> Plan -> Prepared -> the caller's encoder
+//! ```
+//!
+//! ```no_run
+//! use wgpu_attention::{Attention, DType, Operands, Options, TensorView, wgpu};
+//!
+//! # fn example(device: wgpu::Device, queue: wgpu::Queue, [q, k, v, o]: [wgpu::Buffer; 4])
+//! #     -> Result<(), wgpu_attention::Error> {
+//! let shape = [1, 8, 512, 64]; // batch, heads, sequence, head_dim
+//! let operands = Operands::new(
+//!     TensorView::bhsd(&q, DType::F32, shape, 0)?,
+//!     TensorView::bhsd(&k, DType::F32, shape, 0)?,
+//!     TensorView::bhsd(&v, DType::F32, shape, 0)?,
+//!     TensorView::bhsd(&o, DType::F32, shape, 0)?,
+//! );
+//! let attention = Attention::new(&device, &queue)?;
+//! let plan = attention.plan(&operands, &Options::default().causal(true))?;
+//! let prepared = attention.prepare(&plan)?; // pipelines and uniforms; keep it
+//! let mut encoder = device.create_command_encoder(&Default::default());
+//! prepared.record(&mut encoder, &operands, None)?; // submits nothing
+//! queue.submit([encoder.finish()]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The library is a guest: recording does not submit, poll, map or wait. A
+//! workspace, where a plan needs one, has an exact size that is asked for up
+//! front ([`Plan::workspace_bytes`]).
+//!
+//! # On slices
+//!
+//! For people who just have numbers, [`Attention::on_default_adapter`] makes a
+//! device, and [`Attention::forward`] and [`Attention::run`] take slices
+//! (feature `blocking`, on by default; `run_async` without it). Without any
+//! adapter the f32 path of [`cpu`] computes the same:
+//!
+//! ```
+//! use wgpu_attention::{Inputs, Options, Tensor, cpu};
+//!
+//! # fn main() -> Result<(), wgpu_attention::Error> {
+//! let q = Tensor::f32(&[1.0, 0.0], [1, 1, 1, 2])?;
+//! let k = Tensor::f32(&[1.0, 0.0, 1.0, 0.0], [1, 1, 2, 2])?;
+//! let v = Tensor::f32(&[1.0, 3.0], [1, 1, 2, 1])?;
+//! let out = cpu::forward(&Inputs::new(q, k, v), &Options::default())?;
+//! assert!((out.output[0] - 2.0).abs() < 1e-6); // two equal keys: the mean
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Not here yet
+//!
+//! Gradients, merging of partial states, a KV cache, kernels tuned for speed,
+//! paged and packed (variable-length) layouts, dropout, rotary embedding.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -25,6 +98,7 @@ mod plan;
 mod problem;
 mod readback;
 pub mod reference;
+pub mod semantics;
 mod shader;
 mod spans;
 mod split;

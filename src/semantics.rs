@@ -1,0 +1,75 @@
+//! What attention computes here, to the last corner. No code; [`crate::reference`]
+//! is its executable form.
+//!
+//! # Shapes
+//!
+//! | tensor | shape | notes |
+//! | --- | --- | --- |
+//! | query | (B, Hq, Nq, Dqk) | any strides, last axis contiguous |
+//! | key, value | (B, Hkv, Nk, Dqk), (B, Hkv, Nk, Dv) | `Hq % Hkv == 0`; query head `h` reads kv head `h / (Hq / Hkv)`; one storage type for both |
+//! | output | (B, Hq, Nq, Dv) | its own strides and storage type; overlaps no input |
+//! | LSE | (B, Hq, Nq) | f32, natural logarithm, a sink included |
+//! | row state | (B, Hq, Nq, 2) | f32: the row's maximum, and the log of the sum relative to it; LSE is their sum |
+//! | bias | broadcastable to (B, Hq, Nq, Nk) | f32, f16 or bf16 |
+//! | mask | broadcastable to (B, Hq, Nq, Nk) | bytes, or bits in words of 32 keys; [`crate::Polarity`] says what true means |
+//!
+//! Storage is f32, f16 or bf16; arithmetic is always f32. Halves are read from
+//! u32 words, so no adapter needs a feature for them; stores round to nearest
+//! even, f16 overflows to infinity, bf16 keeps NaN.
+//!
+//! Sizes of zero: B, Hq or Nq = 0 is valid and does nothing. Nk = 0 is valid and
+//! makes every row empty. Dqk, Dv or Hkv = 0 is an error.
+//!
+//! # Order of operations
+//!
+//! For batch entry b, query head h, row i and key j, with the row's position
+//! `p = i + offset`:
+//!
+//! 1. `s = scale * (q . k)`, accumulated in f32. The scale is `1 / sqrt(Dqk)`
+//!    unless given (it keeps the variance of the scores at that of the inputs:
+//!    Vaswani et al. 2017, section 3.2.1); any finite value is legal, 0 and
+//!    negative ones too.
+//! 2. With a softcap c: `s = c * tanh(s / c)`; tanh is right to 8 units of `2^-24`.
+//! 3. `s += bias`; with ALiBi `s -= slope[h] * |p - j|` (Press et al. 2022, in
+//!    its symmetric form).
+//! 4. Exclusion. A pair is visible only if all rules that are present agree:
+//!    boolean mask, causal `j <= p`, window `p - left <= j <= p + right`,
+//!    `j < kv_len`, `i < q_len`, equal segment ids, and a bias that is not -inf
+//!    (decided by its bits). An excluded pair has weight exactly 0, whatever
+//!    query, key, value and bias hold there: NaN and infinities do not leak.
+//! 5. Softmax over the visible keys. A sink adds `exp(sink[h])` to the
+//!    denominator, once, and has no value row.
+//! 6. `O = P V`, accumulated in f32, rounded once at the store.
+//!
+//! # Alignment
+//!
+//! [`crate::Alignment`] gives the offset, once for causal mask, window and ALiBi:
+//! `TopLeft` 0; `BottomRight` (the default) `Nk - Nq`, with lengths
+//! `kv_len[b] - q_len[b]`; `Offset(o)` any i32; `PerSequence` one i32 a batch entry.
+//!
+//! # Rows and values that are special
+//!
+//! - A row without a visible key is empty: O = 0, P = 0, LSE = -inf; with a
+//!   sink O = 0, LSE = sink. Emptiness is counted, never guessed from a float.
+//! - A bias of -3.4028235e38 is an ordinary number: a row of nothing else
+//!   averages the visible values.
+//! - Lengths given on the host are checked; lengths in a GPU buffer are clamped.
+//! - NaN or infinity in a visible pair reaches that row where the adapter lets
+//!   it (WGSL permits an adapter to assume neither occurs), never another row.
+//!
+//! # Promises
+//!
+//! - The same inputs, plan and adapter give the same bits.
+//! - Causal: changing anything about later positions leaves the bits of a row
+//!   unchanged. A visited tile in which a row sees nothing leaves its state
+//!   bit-identical.
+//! - A row's result does not depend on what else is in the batch.
+//! - Nothing of size Nq x Nk is allocated by the fused kernel; the staged path
+//!   holds a bounded part of it at a time.
+//!
+//! # Stages
+//!
+//! [`crate::Stage`] numbers what can be looked at, as ONNX Attention does: raw
+//! scaled scores, after the softcap, after bias and mask (-inf at excluded
+//! pairs), probabilities. The first two are computed for excluded pairs too and
+//! are 0 past the lengths.
