@@ -48,6 +48,8 @@ pub(crate) struct Bind {
 }
 
 /// The uniform of a pass.
+// A plan has few of them, all but the copies large.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Uniform {
     Attention(Params),
@@ -222,13 +224,13 @@ impl Plan {
                     let expected = format!("bindings of {} bytes", end - start);
                     return mismatch(expected, format!("at most {limit} bytes"));
                 }
-                if start % align != 0 {
+                if !start.is_multiple_of(align) {
                     let expected = format!("a binding at byte {start}");
                     return mismatch(expected, format!("an alignment of {align}"));
                 }
             }
         }
-        if self.scores_start % align != 0 {
+        if !self.scores_start.is_multiple_of(align) {
             let expected = format!("scores at byte {} of the workspace", self.scores_start);
             return mismatch(expected, format!("an alignment of {align}"));
         }

@@ -70,7 +70,7 @@ pub(crate) fn check_usage(spans: &[NamedSpan<'_>]) -> Result<()> {
         let needed = wgpu::BufferUsages::STORAGE;
         if !span.buffer.usage().contains(needed) {
             return Err(Error::Usage {
-                operand: *operand,
+                operand,
                 needed,
                 actual: span.buffer.usage(),
             });
@@ -78,7 +78,7 @@ pub(crate) fn check_usage(spans: &[NamedSpan<'_>]) -> Result<()> {
         // Views check this when they are made; lists have no constructor.
         if span.bytes.end > span.buffer.size() {
             return Err(Error::BufferTooSmall {
-                operand: *operand,
+                operand,
                 needed: span.bytes.end,
                 size: span.buffer.size(),
             });
@@ -100,8 +100,8 @@ pub(crate) fn check_overlap(spans: &[NamedSpan<'_>]) -> Result<bool> {
             }
             if span.overlaps(other_span) {
                 return Err(Error::Overlap {
-                    written: *written,
-                    other: *other,
+                    written,
+                    other,
                     ranges: format!("{:?} and {:?}", span.bytes, other_span.bytes),
                 });
             }
