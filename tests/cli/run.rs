@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::{Parts, data, run, stderr};
 
 fn run_case(input: &Path, output: &Path, flags: &[&str]) -> Output {
-    let flags = flags.iter().map(|f| Path::new(f));
+    let flags = flags.iter().map(Path::new);
     let fixed = [Path::new("run"), input, Path::new("-o"), output];
     let backend = ["--backend", "oracle"].map(Path::new);
     run(fixed.into_iter().chain(backend).chain(flags))
