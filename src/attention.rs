@@ -45,7 +45,7 @@ impl Attention {
     /// Attention on the caller's device.
     ///
     /// # Errors
-    /// [`Error::Device`] or [`Error::DeviceLost`] if the device refuses to
+    /// [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses to
     /// create a small buffer.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Attention> {
         Attention::with_faults(device, queue, Faults::default())
@@ -111,8 +111,8 @@ impl Attention {
     /// dispatches, and the host's lists.
     ///
     /// # Errors
-    /// [`Error::PlanMismatch`] if the plan was made for a device that can do
-    /// more; [`Error::Device`] or [`Error::DeviceLost`] if the device refuses.
+    /// [`Error::PlanMismatch`](crate::Error::PlanMismatch) if the plan was made for a device that can do
+    /// more; [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses.
     pub fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         self.check_faults()?;
         plan.check_device(self.caps())?;

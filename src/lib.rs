@@ -11,8 +11,8 @@
 //! limits and without subgroups. A staged path of three kernels computes the
 //! same over materialised scores, is what the fused one is checked against, and
 //! gives the scores and probabilities of any region. A CPU oracle in f64
-//! ([`reference`]) says for each value what is right and how far an f32 result
-//! may be away. The semantics are written down in [`semantics`].
+//! ([`mod@reference`]) says for each value what is right and how far an f32
+//! result may be away. The semantics are written down in [`semantics`].
 //!
 //! # On the caller's device
 //!
