@@ -7,8 +7,8 @@ mod gpu;
 
 use common::{Feature, OwnedCase, Shape, generate};
 use gpu::guest::{Guest, Setup};
-use gpu::{KERNELS, Report, gpu, limited};
-use wgpu_attention::{Alignment, Attention, DType, PlanOptions, Window};
+use gpu::{KERNELS, Report, gpu, limited, oracle};
+use wgpu_attention::{Alignment, Attention, DType, Kernel, PlanOptions, Window};
 
 /// Around multiples of 16, 32 and 64, the tiles' depth, keys, rows and columns.
 const LENGTHS: [usize; 14] = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 0];
@@ -85,7 +85,7 @@ fn zero_sizes() {
                 if let Some(sinks) = &mut case.sinks {
                     sinks.fill(1.5);
                 }
-                let expected = gpu::oracle(&case);
+                let expected = oracle(&case);
                 if kv_len == 0 {
                     let lse = if case.sinks.is_some() {
                         1.5
@@ -161,7 +161,8 @@ fn extreme_offsets_and_windows() {
     report.finish(10 * 36 * 2 * 2 * 66 * 4);
 }
 
-/// More keys, or queries, than 16 bits with a sign count.
+/// More keys, or queries, than 16 bits with a sign count. A kernel whose loops
+/// the driver would end early is refused, and another one chosen.
 #[test]
 fn sequences_past_32767() {
     let mut report = Report::new();
@@ -170,7 +171,7 @@ fn sequences_past_32767() {
         &[Feature::Causal, Feature::Alibi],
         &[Feature::MaskBits],
         &[Feature::MaskBytes],
-        &[Feature::WindowLeft, Feature::Segments],
+        &[Feature::WindowBoth, Feature::Segments],
         &[Feature::Bias, Feature::KvLengths],
     ];
     for (n, features) in features.into_iter().enumerate() {
@@ -178,7 +179,23 @@ fn sequences_past_32767() {
         if let Some(lengths) = &mut long.kv_lengths {
             lengths[0] = 32_999;
         }
-        report.case(&long);
+        let expected = oracle(&long);
+        let chosen = Setup::default();
+        let setups = KERNELS.map(forced).into_iter().chain([chosen]);
+        for setup in setups {
+            let what = format!("{:?} {}", setup.plan, long.name);
+            let limited = gpu().caps().max_loop_iterations.is_some();
+            let refused = setup.plan.kernel == Some(Kernel::Fused)
+                && limited
+                && long.options.window == Window::OPEN;
+            match Guest::run(gpu(), &long, &setup) {
+                Ok(ran) if !refused => report.judge(&what, &expected, &ran),
+                Err(error) if refused => {
+                    report.expect(error.contains("max_loop_iterations"), error)
+                }
+                other => report.expect(false, format!("{what}: {other:?}")),
+            }
+        }
         report.case(&generate(
             n as u64,
             Shape::f32([1, 1, 70_001, 2], 1, 3, 2),
@@ -186,6 +203,47 @@ fn sequences_past_32767() {
         ));
     }
     report.finish(6 * 2 * 3 * 70_001);
+}
+
+/// The longest sequences that the planner still gives to each kernel are right:
+/// llvmpipe ends an invocation's loops after 65,535 iterations.
+#[test]
+fn the_longest_rows_before_loops_end() {
+    let mut report = Report::new();
+    for (qk_dim, kernel) in [
+        (8, Kernel::Fused),
+        (130, Kernel::Fused),
+        (8, Kernel::Staged),
+    ] {
+        let case_of = |kv_len: usize| {
+            generate(
+                1,
+                Shape::f32([1, 1, 2, qk_dim], 1, kv_len, 2),
+                &[Feature::Bias],
+            )
+        };
+        let fits = |kv_len: usize| Guest::new(gpu(), &case_of(kv_len), &forced(kernel)).is_ok();
+        // Bisection between what always fits and what never does.
+        let (mut good, mut bad) = (1024, 65_536);
+        if fits(bad) {
+            good = bad;
+        }
+        while bad - good > 32 {
+            let middle = (good + bad) / 2;
+            if fits(middle) {
+                good = middle
+            } else {
+                bad = middle
+            }
+        }
+        println!("{kernel:?}, Dqk {qk_dim}: {good} keys");
+        let case = case_of(good);
+        let ran = Guest::run(gpu(), &case, &forced(kernel));
+        if let Some(ran) = report.expect_ok(&case.name, ran) {
+            report.judge(&format!("{kernel:?} {}", case.name), &oracle(&case), &ran);
+        }
+    }
+    report.finish(3 * 6);
 }
 
 /// More than 65,535 workgroups: (batch, head) pairs, and rows.
@@ -209,7 +267,7 @@ fn more_workgroups_than_one_dimension_holds() {
     report.finish(2 * 2 * 66_000 * 2);
 }
 
-fn forced(kernel: wgpu_attention::Kernel) -> Setup {
+fn forced(kernel: Kernel) -> Setup {
     Setup {
         plan: PlanOptions::default().kernel(kernel),
         ..Setup::default()
