@@ -196,13 +196,15 @@ fn sequences_past_32767() {
                 other => report.expect(false, format!("{what}: {other:?}")),
             }
         }
-        report.case(&generate(
-            n as u64,
-            Shape::f32([1, 1, 70_001, 2], 1, 3, 2),
-            features,
-        ));
+        if n % 3 == 1 {
+            report.case(&generate(
+                n as u64,
+                Shape::f32([1, 1, 70_001, 2], 1, 3, 2),
+                features,
+            ));
+        }
     }
-    report.finish(6 * 2 * 3 * 70_001);
+    report.finish(2 * 2 * 3 * 70_001);
 }
 
 /// The longest sequences that the planner still gives to each kernel are right:
@@ -246,25 +248,25 @@ fn the_longest_rows_before_loops_end() {
     report.finish(3 * 6);
 }
 
-/// More than 65,535 workgroups: (batch, head) pairs, and rows.
+/// More than 65,535 workgroups of one dispatch, as (batch, head) pairs. The
+/// staged kernels have 70,001 in the test of long sequences, one a row.
 #[test]
 fn more_workgroups_than_one_dimension_holds() {
     let mut report = Report::new();
-    for (batch, heads) in [(66_000, 1), (3, 22_000)] {
-        let shape = Shape::f32([batch, heads, 1, 1], 1, 2, 1);
-        let case = generate(1, shape, &[Feature::Causal, Feature::Sinks]);
-        report.case(&case);
-        for kernel in KERNELS {
-            let setup = forced(kernel);
-            let guest = Guest::new(gpu(), &case, &setup).unwrap();
-            let grids: Vec<_> = guest.prepared.plan().describe_dispatches().collect();
-            let limit = gpu().caps().max_compute_workgroups_per_dimension;
-            let folded = grids.iter().all(|(_, [x, y])| *x <= limit && *y <= limit)
-                && grids.iter().any(|(_, [x, y])| x * y >= 66_000 && *y > 1);
-            report.expect(folded || limit > 66_000, format!("{grids:?}"));
-        }
+    let shape = Shape::f32([3, 22_000, 1, 1], 11_000, 2, 1);
+    let case = generate(1, shape, &[Feature::Causal, Feature::Sinks]);
+    let guest = Guest::new(gpu(), &case, &forced(Kernel::Fused)).unwrap();
+    let (_, [x, y]) = guest.prepared.plan().describe_dispatches().next().unwrap();
+    let limit = gpu().caps().max_compute_workgroups_per_dimension;
+    report.expect(
+        x * y >= 66_000 && x <= limit && y <= limit,
+        format!("{x} x {y}"),
+    );
+    let ran = Guest::run(gpu(), &case, &forced(Kernel::Fused));
+    if let Some(ran) = report.expect_ok(&case.name, ran) {
+        report.judge(&case.name, &oracle(&case), &ran);
     }
-    report.finish(2 * 2 * 66_000 * 2);
+    report.finish(66_000 * 2);
 }
 
 fn forced(kernel: Kernel) -> Setup {
@@ -333,7 +335,7 @@ fn same_on(small: &Attention, least_dispatches: usize) {
             let guest = Guest::new(small, &case, &setup);
             if let Some(guest) = report.expect_ok(&case.name, guest) {
                 let plan = guest.prepared.plan();
-                report.expect(plan.dispatches() >= least_dispatches, plan);
+                report.expect(plan.dispatches() >= least_dispatches, format!("{plan}"));
             }
         }
     }
@@ -341,10 +343,10 @@ fn same_on(small: &Attention, least_dispatches: usize) {
 }
 
 #[test]
-fn nine_workgroups_a_dimension() {
-    // 81 a dispatch; the softmax kernel has 3600, one a row.
+fn eight_workgroups_a_dimension() {
+    // 64 a dispatch; the softmax kernel has 3600, one a row.
     same_on(
-        &limited(|limits| limits.max_compute_workgroups_per_dimension = 9),
+        &limited(|limits| limits.max_compute_workgroups_per_dimension = 8),
         2,
     );
 }
