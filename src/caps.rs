@@ -21,14 +21,23 @@ pub struct DeviceCaps {
     /// Whether two read_write bindings of one dispatch must not overlap
     /// (browsers check this; wgpu on native backends does not).
     pub checks_writable_aliasing: bool,
+    /// Iterations of all its loops together after which the driver ends an
+    /// invocation's loops, without an error. Mesa's llvmpipe (lavapipe) does
+    /// after 65,535; `None` where no such limit is known.
+    pub max_loop_iterations: Option<u32>,
 }
+
+/// `LP_MAX_TGSI_LOOP_ITERATIONS` of Mesa.
+const LLVMPIPE_LOOP_ITERATIONS: u32 = 65_535;
 
 impl DeviceCaps {
     /// The capabilities of a device.
     pub fn of(device: &wgpu::Device) -> Self {
-        let browser = device.adapter_info().backend == wgpu::Backend::BrowserWebGpu;
+        let info = device.adapter_info();
+        let llvmpipe = info.driver == "llvmpipe" || info.name.starts_with("llvmpipe");
         DeviceCaps {
-            checks_writable_aliasing: browser,
+            checks_writable_aliasing: info.backend == wgpu::Backend::BrowserWebGpu,
+            max_loop_iterations: llvmpipe.then_some(LLVMPIPE_LOOP_ITERATIONS),
             ..DeviceCaps::from_limits(&device.limits())
         }
     }
@@ -44,6 +53,7 @@ impl DeviceCaps {
             max_compute_invocations_per_workgroup: limits.max_compute_invocations_per_workgroup,
             max_compute_workgroup_storage_size: limits.max_compute_workgroup_storage_size,
             checks_writable_aliasing: false,
+            max_loop_iterations: None,
         }
     }
 

@@ -88,6 +88,7 @@ mod faults;
 mod host;
 mod kernel;
 mod lists;
+mod loops;
 mod mask;
 mod operands;
 mod options;

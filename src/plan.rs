@@ -7,6 +7,7 @@ use crate::caps::DeviceCaps;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, Shader, Slot, Specialization, canonical};
 use crate::lists::ListSource;
+use crate::loops::check_loops;
 use crate::params::{CopyParams, Params};
 use crate::problem::{Goal, PHASE, Problem};
 use crate::split::split;
@@ -100,10 +101,11 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] with every reason, not only the first.
     pub fn new(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result<Plan> {
-        let (kernel, why) = choose(problem, options)?;
+        let (kernel, why) = choose(problem, caps, options)?;
         let shared = problem.shared || options.shared_buffers;
         let aux = AuxLayout::new(problem);
         let mut reasons = check_device(caps, kernel);
+        reasons.extend(check_loops(problem, kernel, caps.max_loop_iterations));
         let chunks = split(problem, kernel, caps).unwrap_or_else(|limits| {
             reasons.extend(limits);
             Vec::new()
@@ -271,7 +273,7 @@ impl fmt::Display for Plan {
     }
 }
 
-fn choose(problem: &Problem, options: &PlanOptions) -> Result<(Kernel, String)> {
+fn choose(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result<(Kernel, String)> {
     match (&problem.goal, options.kernel) {
         (Goal::Stage(..), None | Some(Kernel::Staged)) => {
             Ok((Kernel::Staged, "scores are asked for".to_owned()))
@@ -282,10 +284,19 @@ fn choose(problem: &Problem, options: &PlanOptions) -> Result<(Kernel, String)> 
             format!("{kernel:?}"),
         )),
         (Goal::Forward, Some(kernel)) => Ok((kernel, "forced by the caller".to_owned())),
-        (Goal::Forward, None) => Ok((
-            Kernel::Fused,
-            "one pass, memory linear in the sequence length".to_owned(),
-        )),
+        (Goal::Forward, None) => {
+            let limit = caps.max_loop_iterations;
+            let too_long = check_loops(problem, Kernel::Fused, limit);
+            let too_long =
+                too_long.filter(|_| check_loops(problem, Kernel::Staged, limit).is_none());
+            Ok(match too_long {
+                None => (
+                    Kernel::Fused,
+                    "one pass, memory linear in the sequence length".to_owned(),
+                ),
+                Some(reason) => (Kernel::Staged, format!("not Fused: {reason}")),
+            })
+        }
     }
 }
 

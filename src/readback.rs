@@ -31,10 +31,17 @@ pub(crate) async fn read_bytes(
     encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, size);
     queue.submit([encoder.finish()]);
     let (sender, receiver) = oneshot_channel();
-    staging.map_async(wgpu::MapMode::Read, .., move |result| {
-        // Fails only if the receiver is gone, and then nobody waits.
-        let _ = sender.send(result);
-    });
+    // No error scope tells that a device is lost when a buffer is made; a buffer
+    // just made is invalid for no other reason.
+    crate::pipeline::scoped(device, "mapping a readback buffer", || {
+        staging.map_async(wgpu::MapMode::Read, .., move |result| {
+            // Fails only if the receiver is gone, and then nobody waits.
+            let _ = sender.send(result);
+        });
+    })
+    .map_err(|error| Error::DeviceLost {
+        message: error.to_string(),
+    })?;
     poll_once(device)?;
     let mapped = receiver.receive().await;
     let message = |text: String| Error::Readback { message: text };

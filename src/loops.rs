@@ -1,0 +1,63 @@
+//! How many loop iterations one invocation may need, for drivers that end loops
+//! after a fixed number of them.
+//!
+//! Mesa's llvmpipe (the CPU driver behind lavapipe) allows an invocation 65,535
+//! iterations of all its loops together, then leaves every loop after one pass:
+//! wrong results, and no error. A long row needs more than that.
+
+use crate::error::Error;
+use crate::kernel::Kernel;
+use crate::params::tile;
+use crate::problem::Problem;
+
+/// An upper bound of the iterations of one invocation, with a few percent to
+/// spare. A loop of n trips counts n + 1, as the last test is an iteration too.
+pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel) -> u64 {
+    let tiles = visited_keys(problem).div_ceil(u64::from(tile::KEYS)) + 1;
+    let chunks = (problem.dims.qk_dim as u64).div_ceil(u64::from(tile::DEPTH));
+    match kernel {
+        // Measured on Mesa 22.3.6: 93 + 26 chunks a tile, with every rule on.
+        Kernel::Fused => STORE + tiles * (100 + 26 * chunks),
+        Kernel::Staged => {
+            // Three passes over the row and two reductions of 6 levels.
+            let softmax = 3 * (problem.dims.kv_len as u64 / u64::from(tile::LANES) + 2) + 14;
+            // Measured: 35 a tile.
+            let values = STORE + tiles * 37;
+            let scores = STORE + 26 * chunks;
+            scores.max(softmax).max(values)
+        }
+    }
+}
+
+/// 16 runs, each of at most 4 words; what else happens once.
+const STORE: u64 = 16 * 6 + 8;
+
+/// The most keys that the rows of one tile may see: all, or those within a
+/// window that is closed on both sides.
+fn visited_keys(problem: &Problem) -> u64 {
+    let all = problem.dims.kv_len as u64;
+    let window = problem.options.window;
+    let right = if problem.options.causal {
+        Some(0)
+    } else {
+        window.right
+    };
+    match (window.left, right) {
+        (Some(left), Some(right)) => {
+            all.min(u64::from(tile::ROWS) + u64::from(left) + u64::from(right))
+        }
+        _ => all,
+    }
+}
+
+/// Why the driver would end the loops too early, if it would.
+pub(crate) fn check_loops(problem: &Problem, kernel: Kernel, most: Option<u32>) -> Option<Error> {
+    let needed = loop_iterations(problem, kernel);
+    let limit = u64::from(most?);
+    (needed > limit).then(|| Error::Limit {
+        what: format!("loop iterations of one invocation of the {kernel:?} kernels"),
+        needed,
+        limit_name: "max_loop_iterations (a limit of Mesa's llvmpipe)",
+        limit,
+    })
+}

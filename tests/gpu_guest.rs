@@ -1,0 +1,230 @@
+//! Being a guest: lists from buffers, several recordings, plans that serve other
+//! buffers, devices with a browser's rules, devices that are gone.
+
+mod common;
+#[path = "common/gpu.rs"]
+mod gpu;
+
+use common::{Feature, Shape, generate};
+use gpu::guest::{Guest, Setup};
+use gpu::memory::Layout;
+use gpu::{KERNELS, Report, gpu, limited, oracle};
+use wgpu_attention::{AdapterOptions, Attention, DType, Error, Kernel, PlanOptions, Stats};
+
+fn forced(kernel: Kernel) -> Setup {
+    Setup {
+        plan: PlanOptions::default().kernel(kernel),
+        ..Setup::default()
+    }
+}
+
+/// Counts in a buffer that exceed the tensors' lengths are clamped.
+#[test]
+fn garbage_lengths_in_buffers_are_clamped() {
+    let mut report = Report::new();
+    for features in [
+        &[Feature::Causal][..],
+        &[Feature::WindowBoth, Feature::Bias],
+        &[Feature::MaskBits],
+    ] {
+        let mut garbage = generate(8, Shape::f32([4, 2, 37, 8], 1, 70, 5), features);
+        let mut clamped = garbage.clone();
+        garbage.kv_lengths = Some(vec![u32::MAX, 71, 1 << 31, 12]);
+        clamped.kv_lengths = Some(vec![70, 70, 70, 12]);
+        garbage.q_lengths = Some(vec![38, 1 << 30, 5, u32::MAX]);
+        clamped.q_lengths = Some(vec![37, 37, 5, 37]);
+        let expected = oracle(&clamped);
+        for kernel in KERNELS {
+            let setup = Setup {
+                device_lists: true,
+                ..forced(kernel)
+            };
+            let ran = Guest::run(gpu(), &garbage, &setup);
+            if let Some(ran) = report.expect_ok("garbage lengths", ran) {
+                report.judge(&format!("{kernel:?} {features:?}"), &expected, &ran);
+            }
+        }
+    }
+    report.finish(3 * 2 * 8 * 37 * 6);
+}
+
+/// Two problems in one encoder, in one pass, and over one set of buffers.
+#[test]
+fn recordings_share_an_encoder() {
+    let mut report = Report::new();
+    let first = generate(1, Shape::f32([1, 2, 33, 8], 2, 40, 8), &[Feature::Causal]);
+    let second = generate(
+        2,
+        Shape::f32([2, 2, 5, 16], 1, 70, 3),
+        &[Feature::Bias, Feature::KvLengths],
+    );
+    for kernel in KERNELS {
+        for in_pass in [false, true] {
+            let setup = Setup {
+                device_lists: true,
+                ..forced(kernel)
+            };
+            let guests = [&first, &second].map(|case| Guest::new(gpu(), case, &setup).unwrap());
+            let mut encoder = gpu().device().create_command_encoder(&Default::default());
+            if in_pass {
+                let mut pass = encoder.begin_compute_pass(&Default::default());
+                for guest in &guests {
+                    let operands = guest.operands().unwrap();
+                    let recorded =
+                        guest
+                            .prepared
+                            .record_in_pass(&mut pass, &operands, guest.workspace());
+                    report.expect_ok("in a pass", recorded);
+                }
+            } else {
+                for guest in &guests {
+                    report.expect_ok("in an encoder", guest.record(&guest.prepared, &mut encoder));
+                }
+            }
+            gpu().queue().submit([encoder.finish()]);
+            for (guest, case) in guests.iter().zip([&first, &second]) {
+                let what = format!("{kernel:?} in a pass {in_pass}: {}", case.name);
+                if let Some(ran) = report.expect_ok(&what, guest.read()) {
+                    report.judge(&what, &oracle(case), &ran);
+                }
+            }
+        }
+    }
+    report.finish(2 * 2 * (66 * 9 + 20 * 4));
+}
+
+/// A plan serves other buffers, also at other aligned offsets, and refuses
+/// those that it was not made for.
+#[test]
+fn a_prepared_plan_serves_other_buffers() {
+    let mut report = Report::new();
+    let shape = Shape::f32([2, 2, 33, 8], 2, 40, 8);
+    let features = &[Feature::Bias, Feature::MaskBytes, Feature::Sinks];
+    let planned = generate(1, shape, features);
+    let mut other = planned.clone();
+    other.query = generate(2, shape, &[]).query;
+    other.value = generate(3, shape, &[]).value;
+    for kernel in KERNELS {
+        let made = Guest::new(gpu(), &planned, &forced(kernel)).unwrap();
+        let moved = Setup {
+            skip: 768,
+            ..forced(kernel)
+        };
+        let guest = Guest::new(gpu(), &other, &moved).unwrap();
+        let mut encoder = gpu().device().create_command_encoder(&Default::default());
+        report.expect_ok("moved", guest.record(&made.prepared, &mut encoder));
+        gpu().queue().submit([encoder.finish()]);
+        if let Some(ran) = report.expect_ok("moved", guest.read()) {
+            report.judge(&format!("{kernel:?} moved"), &oracle(&other), &ran);
+        }
+        for unfit in [
+            Setup {
+                shift: 1,
+                ..forced(kernel)
+            },
+            Setup {
+                layout: Layout::TokenMajor,
+                ..forced(kernel)
+            },
+            Setup {
+                stats: Some(Stats::RowState),
+                ..forced(kernel)
+            },
+            Setup {
+                stats: None,
+                ..forced(kernel)
+            },
+            Setup {
+                device_lists: true,
+                ..forced(kernel)
+            },
+            Setup {
+                one_buffer: true,
+                ..forced(kernel)
+            },
+        ] {
+            let guest = Guest::new(gpu(), &other, &unfit).unwrap();
+            let mut encoder = gpu().device().create_command_encoder(&Default::default());
+            let refused = guest.record(&made.prepared, &mut encoder);
+            let right = matches!(refused, Err(Error::PlanMismatch { .. }));
+            report.expect(right, format!("{kernel:?} {unfit:?}: {refused:?}"));
+            // Nothing that is wrong may have been recorded.
+            gpu().queue().submit([encoder.finish()]);
+        }
+    }
+    report.finish(2 * 132 * 9);
+}
+
+/// Bits do not change from run to run.
+#[test]
+fn two_hundred_runs_give_the_same_bits() {
+    let mut report = Report::new();
+    let shape = Shape {
+        out: DType::F16,
+        ..Shape::f32([1, 2, 130, 17], 1, 97, 67)
+    };
+    let case = generate(1, shape, &[Feature::Causal, Feature::Bias]);
+    for kernel in KERNELS {
+        let guest = Guest::new(gpu(), &case, &forced(kernel)).unwrap();
+        let mut first = None;
+        for n in 0..200 {
+            let mut encoder = gpu().device().create_command_encoder(&Default::default());
+            guest.record(&guest.prepared, &mut encoder).unwrap();
+            gpu().queue().submit([encoder.finish()]);
+            if n % 10 == 0 {
+                let ran = guest.read().unwrap();
+                let first = first.get_or_insert_with(|| ran.clone());
+                report.same_bits(&format!("{kernel:?} run {n}"), first, &ran);
+            }
+        }
+    }
+    report.finish(2 * 20 * 260 * 68);
+}
+
+/// What a browser would give: WebGPU's default limits, no feature, strict rules.
+#[test]
+fn strict_webgpu_at_default_limits() {
+    let options = AdapterOptions::default()
+        .strict_webgpu(true)
+        .default_limits(true);
+    let strict = Attention::with_adapter(&options).unwrap();
+    let mut report = Report::new();
+    for (seed, feature) in Feature::ALL.into_iter().enumerate() {
+        let dtype = [DType::F32, DType::F16, DType::BF16][seed % 3];
+        let shape = Shape {
+            key_value: dtype,
+            out: dtype,
+            ..Shape::f32([2, 4, 35, 20], 2, 70, 19)
+        };
+        let setup = Setup {
+            shift: seed % 2,
+            device_lists: true,
+            ..Setup::default()
+        };
+        report.case_on(&strict, &generate(seed as u64, shape, &[feature]), &setup);
+    }
+    report.finish(23 * 2 * 280 * 20);
+}
+
+/// A device that is gone is an error, not a panic, wherever it is noticed.
+#[test]
+fn a_lost_device_is_an_error() {
+    let case = generate(1, Shape::f32([1, 1, 5, 4], 1, 6, 4), &[Feature::Bias]);
+    let own = Attention::with_adapter(&AdapterOptions::default()).unwrap();
+    let guest_of = limited(|_| ());
+    for attention in [own, guest_of] {
+        let upload = || {
+            let options = PlanOptions::default();
+            attention.upload(&case.inputs(), &case.options, DType::F32, &options)
+        };
+        let uploaded = upload().unwrap();
+        uploaded.run().unwrap();
+        attention.device().destroy();
+        let _ = attention.device().poll(wgpu::PollType::Poll);
+        let read = uploaded.run().and_then(|_| uploaded.read());
+        assert!(read.as_ref().is_err_and(Error::is_device), "{read:?}");
+        let again = upload();
+        let lost = matches!(again, Err(Error::DeviceLost { .. }));
+        assert!(lost, "{again:?}");
+    }
+}

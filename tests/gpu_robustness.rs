@@ -1,0 +1,294 @@
+//! What must not matter: memory that no row may see, layouts, neighbours of
+//! outputs, company in a buffer or encoder. Every run checks guard bands.
+
+mod common;
+#[path = "common/gpu.rs"]
+mod gpu;
+
+use common::{Elements, Feature, MaskBits, OwnedCase, OwnedMask, Shape, generate};
+use gpu::guest::{Guest, Ran, Setup};
+use gpu::memory::Layout;
+use gpu::{KERNELS, Report, gpu, oracle};
+use wgpu_attention::reference::compare;
+use wgpu_attention::{DType, Kernel, PlanOptions, Polarity};
+
+fn forced(kernel: Kernel) -> Setup {
+    Setup {
+        plan: PlanOptions::default().kernel(kernel),
+        ..Setup::default()
+    }
+}
+
+fn run(case: &OwnedCase, kernel: Kernel) -> Ran {
+    let ran = Guest::run(gpu(), case, &forced(kernel));
+    ran.unwrap_or_else(|error| panic!("{kernel:?} {}: {error}", case.name))
+}
+
+/// The checks themselves: an output that was not written and a byte beside it
+/// that was are both found.
+#[test]
+fn the_checks_reject() {
+    let case = generate(1, Shape::f32([1, 2, 5, 4], 1, 7, 3), &[]);
+    let guest = Guest::new(gpu(), &case, &Setup::default()).unwrap();
+    let expected = oracle(&case);
+    let ran = guest.read().unwrap();
+    let found = compare(&ran.output, &expected.output, &expected.output_bound).unwrap();
+    assert_eq!((found.compared, found.failed), (30, 30));
+    let found = compare(&ran.stats, &expected.lse, &expected.lse_bound).unwrap();
+    assert_eq!((found.compared, found.failed), (10, 10));
+    for (n, buffer) in guest.buffers.iter().enumerate() {
+        let guest = Guest::new(gpu(), &case, &Setup::default()).unwrap();
+        gpu().queue().write_buffer(
+            &guest.buffers[n],
+            buffer.size() - 4,
+            &[0xff, 0xff, 0xff, 0xfe],
+        );
+        assert!(
+            guest.read().unwrap_err().contains("overwritten"),
+            "buffer {n}"
+        );
+    }
+}
+
+/// NaN and infinities past the lengths, at masked keys, in the causal future,
+/// under a -inf bias: bit for bit what ordinary numbers there give.
+#[test]
+fn what_no_row_sees_changes_no_bit() {
+    let mut report = Report::new();
+    let mut poisoned = 0;
+    let features: [&[Feature]; 9] = [
+        &[Feature::Causal, Feature::TopLeft],
+        &[Feature::WindowBoth],
+        &[Feature::KvLengths],
+        &[Feature::QLengths, Feature::KvLengths],
+        &[Feature::MaskBytes],
+        &[Feature::MaskBits, Feature::Bias],
+        &[Feature::BiasNegInf],
+        &[Feature::Segments, Feature::Sinks],
+        &[
+            Feature::Causal,
+            Feature::PerSequence,
+            Feature::Bias,
+            Feature::Softcap,
+        ],
+    ];
+    for (seed, features) in features.into_iter().enumerate() {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (q_len, kv_len) in [(9, 40), (70, 131), (1, 70)] {
+                let shape = Shape {
+                    query: dtype,
+                    key_value: dtype,
+                    ..Shape::f32([3, 2, q_len, 17], 1, kv_len, 70)
+                };
+                let seed = (seed * 10 + q_len) as u64;
+                let clean = generate(seed, shape, features);
+                let mut bad = features.to_vec();
+                bad.push(Feature::Poison);
+                let bad = generate(seed, shape, &bad);
+                poisoned += bad.poisoned;
+                for kernel in KERNELS {
+                    let what = format!("{kernel:?}: {}", bad.name);
+                    report.same_bits(&what, &run(&clean, kernel), &run(&bad, kernel));
+                }
+            }
+        }
+    }
+    assert!(poisoned > 100_000, "{poisoned}");
+    report.finish(500_000);
+}
+
+/// A query row of NaN gives NaN, and is its own affair.
+#[test]
+fn a_bad_query_row_stays_alone() {
+    let mut report = Report::new();
+    for features in [
+        &[][..],
+        &[Feature::Causal, Feature::Softcap],
+        &[Feature::MaskBits],
+    ] {
+        let clean = generate(3, Shape::f32([1, 2, 70, 20], 1, 65, 9), features);
+        let mut bad = clean.clone();
+        for d in 0..20 {
+            bad.query.set(33 * 20 + d, f32::NAN);
+        }
+        report.case(&bad);
+        for kernel in KERNELS {
+            let (mut clean, mut bad) = (run(&clean, kernel), run(&bad, kernel));
+            for ran in [&mut clean, &mut bad] {
+                ran.output[33 * 9..34 * 9].fill(0.0);
+                ran.stats[33] = 0.0;
+            }
+            report.same_bits(&format!("{kernel:?} {features:?}"), &clean, &bad);
+        }
+    }
+    report.finish(3 * 2 * 2 * 140 * 10);
+}
+
+/// 64 keys that row r does not see, and others do, among those that it sees:
+/// the same bits as without them, wherever they stand.
+#[test]
+fn a_tile_of_excluded_keys_leaves_a_row_as_it_was() {
+    let mut report = Report::new();
+    const EXTRA: usize = 64;
+    for at in [0, 32, 96] {
+        for softcap in [None, Some(3.0)] {
+            let mut with = generate(
+                at as u64,
+                Shape::f32([1, 1, 7, 8], 1, 96 + EXTRA, 5),
+                &[Feature::Peaked],
+            );
+            with.options.softcap = softcap;
+            let sees = |row: usize, j: usize| row % 2 == 1 || !(at..at + EXTRA).contains(&j);
+            let keys = 96 + EXTRA;
+            let bytes = (0..7 * keys)
+                .map(|n| u8::from(sees(n / keys, n % keys)))
+                .collect();
+            with.mask = Some(OwnedMask {
+                data: MaskBits::Bytes(bytes),
+                shape: [1, 1, 7, keys],
+                polarity: Polarity::Keep,
+            });
+            let mut without = with.clone();
+            without.mask = None;
+            without.dims.kv_len = 96;
+            let cut = |elements: &Elements, dim: usize| {
+                let mut values = elements.to_f32();
+                values.drain(at * dim..(at + EXTRA) * dim);
+                Elements::new(&values, elements.dtype())
+            };
+            without.key = cut(&with.key, 8);
+            without.value = cut(&with.value, 5);
+            report.case(&with);
+            for kernel in KERNELS {
+                let even = |ran: Ran| Ran {
+                    output: ran.output.chunks(5).step_by(2).flatten().copied().collect(),
+                    stats: ran.stats.iter().step_by(2).copied().collect(),
+                };
+                let (with, without) = (even(run(&with, kernel)), even(run(&without, kernel)));
+                report.same_bits(&format!("{kernel:?} at {at} {softcap:?}"), &with, &without);
+            }
+        }
+    }
+    report.finish(3 * 2 * 2 * (42 + 24));
+}
+
+/// Every memory order, offset and storage type, in buffers of their own and in
+/// one: the bits of the plain layout, holes and neighbours untouched.
+#[test]
+fn layouts_and_offsets_change_no_bit() {
+    let mut report = Report::new();
+    let dtypes = [DType::F32, DType::F16, DType::BF16];
+    let mut number = 0;
+    for layout in [
+        Layout::HeadMajor,
+        Layout::TokenMajor,
+        Layout::Packed,
+        Layout::Padded,
+    ] {
+        for dtype in dtypes {
+            for shift in [0, 1, 3] {
+                for one_buffer in [false, true] {
+                    number += 1;
+                    let out = dtypes[number % 3];
+                    let shape = Shape {
+                        query: dtype,
+                        key_value: dtype,
+                        out,
+                        ..Shape::f32([2, 4, 35, 13], 2, 35, 13)
+                    };
+                    let features: &[Feature] = match number % 3 {
+                        0 => &[Feature::Causal, Feature::Bias, Feature::Sinks],
+                        1 => &[Feature::MaskBytes, Feature::KvLengths, Feature::Alibi],
+                        _ => &[Feature::MaskBits, Feature::Segments, Feature::PerSequence],
+                    };
+                    let case = generate(number as u64, shape, features);
+                    let setup = Setup {
+                        layout,
+                        shift,
+                        one_buffer,
+                        device_lists: number % 2 == 0,
+                        ..Setup::default()
+                    };
+                    compare_layouts(&mut report, &case, &setup);
+                }
+            }
+        }
+    }
+    report.finish(4 * 3 * 3 * 2 * 2 * 2 * 8 * 35 * 14);
+}
+
+fn compare_layouts(report: &mut Report, case: &OwnedCase, setup: &Setup) {
+    report.case_with(case, setup);
+    for kernel in KERNELS {
+        let setup = Setup {
+            plan: PlanOptions::default().kernel(kernel),
+            ..setup.clone()
+        };
+        let what = format!("{kernel:?} {setup:?} {}", case.name);
+        let ran = Guest::run(gpu(), case, &setup);
+        if let Some(ran) = report.expect_ok(&what, ran) {
+            report.same_bits(&what, &run(case, kernel), &ran);
+        }
+    }
+}
+
+/// Halves of odd rows share words with their neighbours; every column count,
+/// with more than one workgroup a row.
+#[test]
+fn odd_rows_of_halves_spare_their_neighbours() {
+    let mut report = Report::new();
+    for out in [DType::F16, DType::BF16] {
+        for v_dim in [1, 2, 3, 5, 31, 33, 63, 65, 67, 129] {
+            for (layout, shift) in [
+                (Layout::HeadMajor, 1),
+                (Layout::TokenMajor, 0),
+                (Layout::Padded, 1),
+            ] {
+                let shape = Shape {
+                    out,
+                    ..Shape::f32([2, 3, 66, 3], 1, 5, v_dim)
+                };
+                let setup = Setup {
+                    layout,
+                    shift,
+                    ..Setup::default()
+                };
+                report.case_with(&generate(v_dim as u64, shape, &[Feature::QLengths]), &setup);
+            }
+        }
+    }
+    report.finish(2 * 10 * 3 * 2 * 6 * 66 * 2);
+}
+
+/// Key and value with strides of 0: one copy for all heads, or one key for all.
+#[test]
+fn expanded_keys_and_values() {
+    let mut report = Report::new();
+    for kv_len in [31, 32, 33, 65] {
+        for layout in [Layout::Expanded, Layout::Repeated] {
+            let mut case = generate(
+                kv_len as u64,
+                Shape::f32([2, 4, 9, 8], 2, kv_len, 6),
+                &[Feature::Causal],
+            );
+            let first_row = |elements: &Elements, dim: usize| -> Elements {
+                let period = if layout == Layout::Expanded {
+                    kv_len * dim
+                } else {
+                    dim
+                };
+                let values = elements.to_f32();
+                let repeated: Vec<f32> = (0..values.len()).map(|n| values[n % period]).collect();
+                Elements::new(&repeated, elements.dtype())
+            };
+            case.key = first_row(&case.key, 8);
+            case.value = first_row(&case.value, 6);
+            let setup = Setup {
+                layout,
+                ..Setup::default()
+            };
+            compare_layouts(&mut report, &case, &setup);
+        }
+    }
+    report.finish(4 * 2 * 2 * 2 * 8 * 9 * 7);
+}
