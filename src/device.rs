@@ -94,7 +94,7 @@ impl Attention {
             let names: Vec<_> = adapters.iter().map(|a| describe(&a.get_info())).collect();
             let detail = match (names.is_empty(), &options.name) {
                 (true, _) => "none of Vulkan, Metal, DX12 or WebGPU is available".to_owned(),
-                (false, name) => format!("none matches {name:?}; there are: {}", names.join("; ")),
+                (false, _) => format!("none matches {wanted:?}; there are: {}", names.join("; ")),
             };
             return Err(Error::NoAdapter { detail });
         };

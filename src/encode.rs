@@ -37,6 +37,9 @@ impl Prepared {
     /// # Errors
     /// [`Error::PlanMismatch`] if an operand differs from the plan's; errors of
     /// the workspace. Nothing is recorded then.
+    ///
+    /// # Panics
+    /// wgpu panics if the encoder belongs to another device.
     pub fn record(
         &self,
         encoder: &mut wgpu::CommandEncoder,
@@ -56,6 +59,9 @@ impl Prepared {
     ///
     /// # Errors
     /// As [`Prepared::record`].
+    ///
+    /// # Panics
+    /// wgpu panics if the pass belongs to another device.
     pub fn record_in_pass(
         &self,
         pass: &mut wgpu::ComputePass<'_>,

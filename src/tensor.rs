@@ -42,7 +42,8 @@ impl<'a> TensorView<'a> {
         Ok(view)
     }
 
-    /// Memory order (batch, heads, sequence, head_dim), contiguous.
+    /// Memory order (batch, heads, sequence, head_dim), contiguous, from element
+    /// `offset` on.
     ///
     /// # Errors
     /// As [`TensorView::strided`].
@@ -55,8 +56,8 @@ impl<'a> TensorView<'a> {
         TensorView::strided(buffer, dtype, shape, contiguous(shape), offset)
     }
 
-    /// Memory order (batch, sequence, heads, head_dim), contiguous; `shape` is
-    /// still (batch, heads, sequence, head_dim).
+    /// Memory order (batch, sequence, heads, head_dim), contiguous, from element
+    /// `offset` on; `shape` is still (batch, heads, sequence, head_dim).
     ///
     /// # Errors
     /// As [`TensorView::strided`].
@@ -74,7 +75,7 @@ impl<'a> TensorView<'a> {
 
     /// Query, key and value of a packed projection, memory order
     /// (batch, sequence, q_heads + 2 * kv_heads, head_dim): all query heads of
-    /// a token, then its key heads, then its value heads.
+    /// a token, then its key heads, then its value heads; from element `offset` on.
     ///
     /// # Errors
     /// As [`TensorView::strided`].
@@ -248,6 +249,7 @@ pub enum Stats {
 
 /// Where LSE or row states go: (B, Hq, Nq) f32, or (B, Hq, Nq, 2).
 #[derive(Debug, Clone, Copy)]
+#[doc(alias = "lse")]
 pub struct StatsView<'a> {
     pub(crate) buffer: &'a wgpu::Buffer,
     pub(crate) kind: Stats,

@@ -71,4 +71,7 @@ Linux)
 *) ;; # Metal and Direct3D 12 belong to their systems.
 esac
 
+# The Vulkan loader's window-system layer complains on stderr where this is not set.
+export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-${TMPDIR:-/tmp}}
+
 exec cargo test --features cli "$@"

@@ -91,6 +91,12 @@ impl Backend {
         }
     }
 
+    /// Whether kernels run on a driver that is itself a CPU program.
+    pub fn is_software(&self) -> bool {
+        matches!(self, Backend::Gpu(attention, _)
+            if attention.adapter_info().device_type == wgpu_attention::wgpu::DeviceType::Cpu)
+    }
+
     /// Output (rounded to `output`, widened again) and log-sum-exp.
     pub fn forward(
         &self,
@@ -127,7 +133,10 @@ impl Backend {
             let uploaded = attention.upload(inputs, options, DType::F32, plan)?;
             return Ok(Prepared {
                 plan: uploaded.plan().to_string(),
-                clock: "submit to done",
+                clock: match uploaded.has_timestamps() {
+                    true => "GPU timestamps",
+                    false => "submit to done",
+                },
                 work: Work::Device(Box::new(uploaded)),
             });
         }

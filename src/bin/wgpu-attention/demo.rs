@@ -185,6 +185,9 @@ fn measure(
         times.len(),
         flop / median / 1e9,
     ))?;
+    if backend.is_software() {
+        reporter.line("          (a driver that runs on the CPU: says nothing about a GPU)")?;
+    }
     Ok(prepared.read()?)
 }
 
