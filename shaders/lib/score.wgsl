@@ -14,11 +14,13 @@ fn accurate_tanh(x: f32) -> f32 {
     p = p * z + 0.1333277;
     p = p * z - 0.33333328;
     let near = x + x * z * p;
-    // From 9.1 on the result rounds to 1. Not min(), which may lose a NaN.
-    let e = exp2(select(a, 10.0, a > 10.0) * 2.885390081777927);
+    // From 9.1 on the result rounds to 1.
+    let e = exp2(min(a, 10.0) * 2.885390081777927);
     let far = 1.0 - 2.0 / (e + 1.0);
     let odd = select(far, -far, x < 0.0);
-    return select(odd, near, a < 0.625);
+    // min() and exp2() may lose a NaN, and a comparison may be folded away.
+    let is_nan = (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+    return select(select(odd, near, a < 0.625), x, is_nan);
 }
 
 // Softcap alone (stage 1 of the inspection).
