@@ -111,9 +111,12 @@ fn a_bad_query_row_stays_alone() {
         for d in 0..20 {
             bad.query.set(33 * 20 + d, f32::NAN);
         }
-        report.case(&bad);
         for kernel in KERNELS {
             let (mut clean, mut bad) = (run(&clean, kernel), run(&bad, kernel));
+            let row = &bad.output[33 * 9..34 * 9];
+            let shows = row.iter().all(|o| o.is_nan()) && !bad.stats[33].is_finite();
+            // exp2(NaN) is infinite on one adapter, and so is the LSE then.
+            report.expect(shows, format!("{row:?} {}", bad.stats[33]));
             for ran in [&mut clean, &mut bad] {
                 ran.output[33 * 9..34 * 9].fill(0.0);
                 ran.stats[33] = 0.0;
@@ -121,7 +124,7 @@ fn a_bad_query_row_stays_alone() {
             report.same_bits(&format!("{kernel:?} {features:?}"), &clean, &bad);
         }
     }
-    report.finish(3 * 2 * 2 * 140 * 10);
+    report.finish(3 * 2 * 140 * 10);
 }
 
 /// 64 keys that row r does not see, and others do, among those that it sees:

@@ -19,8 +19,8 @@ fn accurate_tanh(x: f32) -> f32 {
     let far = 1.0 - 2.0 / (e + 1.0);
     let odd = select(far, -far, x < 0.0);
     // min() and exp2() may lose a NaN, and a comparison may be folded away.
-    let is_nan = (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
-    return select(select(odd, near, a < 0.625), x, is_nan);
+    let no_number = (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+    return select(select(odd, near, a < 0.625), x, no_number);
 }
 
 // Softcap alone (stage 1 of the inspection).
