@@ -45,8 +45,26 @@ impl AdapterOptions {
         if self.strict_webgpu {
             descriptor.flags |= wgpu::InstanceFlags::STRICT_WEBGPU_COMPLIANCE;
         }
-        wgpu::Instance::new(descriptor.with_env())
+        one_instance(self.strict_webgpu, || {
+            wgpu::Instance::new(descriptor.with_env())
+        })
     }
+}
+
+/// One instance for all devices of the process (one more under strict rules):
+/// wgpu tells buffers of different devices apart within an instance, but not
+/// between two of them.
+#[cfg(not(target_family = "wasm"))]
+fn one_instance(strict: bool, make: impl FnOnce() -> wgpu::Instance) -> wgpu::Instance {
+    static INSTANCES: [std::sync::OnceLock<wgpu::Instance>; 2] =
+        [const { std::sync::OnceLock::new() }; 2];
+    INSTANCES[usize::from(strict)].get_or_init(make).clone()
+}
+
+/// In a browser there is one GPU object anyway.
+#[cfg(target_family = "wasm")]
+fn one_instance(_strict: bool, make: impl FnOnce() -> wgpu::Instance) -> wgpu::Instance {
+    make()
 }
 
 /// Faster kinds first.

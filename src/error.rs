@@ -249,3 +249,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// `count` f32 or f64 values that the host has no memory for.
+pub(crate) fn no_memory(what: &str, count: usize) -> Error {
+    Error::Limit {
+        what: format!("{what} in elements"),
+        needed: count as u64,
+        limit_name: "memory of the host",
+        limit: 0,
+    }
+}

@@ -104,9 +104,23 @@ impl Plan {
         let (kernel, why) = choose(problem, caps, options)?;
         let shared = problem.shared || options.shared_buffers;
         let aux = AuxLayout::new(problem);
+        let chunks = split(problem, kernel, caps);
+        if chunks.as_ref().is_ok_and(Vec::is_empty) {
+            // An axis is empty: nothing runs, so nothing can be too large.
+            return Ok(Plan {
+                problem: problem.clone(),
+                kernel,
+                why,
+                shared,
+                passes: Vec::new(),
+                aux,
+                scores_start: 0,
+                workspace_bytes: 0,
+            });
+        }
         let mut reasons = check_device(caps, kernel);
         reasons.extend(check_loops(problem, kernel, caps.max_loop_iterations));
-        let chunks = split(problem, kernel, caps).unwrap_or_else(|limits| {
+        let chunks = chunks.unwrap_or_else(|limits| {
             reasons.extend(limits);
             Vec::new()
         });
@@ -144,10 +158,7 @@ impl Plan {
         // Gathered lists and scores lie in one workspace: what writes the
         // scores cannot bind the lists read-only.
         let mixed = gathered > 0 && scores_bytes > 0;
-        let mut passes = Vec::new();
-        if !chunks.is_empty() {
-            passes.extend(passes::gather(problem, &aux, caps));
-        }
+        let mut passes = passes::gather(problem, &aux, caps);
         for chunk in &chunks {
             passes.extend(passes::attention(problem, kernel, chunk, &aux, caps));
         }

@@ -29,11 +29,18 @@ impl Uploaded {
         let start = std::time::Instant::now();
         self.submit()?;
         poll_once(self.prepared.attention.device())?;
-        self.prepared.attention.check_faults()?;
         #[cfg(not(target_family = "wasm"))]
-        return Ok(start.elapsed());
+        let elapsed = start.elapsed();
         #[cfg(target_family = "wasm")]
-        Ok(Duration::ZERO)
+        let elapsed = Duration::ZERO;
+        // A guest learns of a lost device only when it reads.
+        let (device, queue) = (
+            self.prepared.attention.device(),
+            self.prepared.attention.queue(),
+        );
+        read_bytes(device, queue, self.output_buffer(), 4).await?;
+        self.prepared.attention.check_faults()?;
+        Ok(elapsed)
     }
 
     async fn run_between_timestamps(&self) -> Result<Duration> {

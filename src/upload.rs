@@ -334,6 +334,10 @@ impl Uploaded {
         Ok(())
     }
 
+    pub(crate) fn output_buffer(&self) -> &wgpu::Buffer {
+        &self.buffers.output.buffer
+    }
+
     pub(crate) fn record_in_pass(&self, pass: &mut wgpu::ComputePass<'_>) -> Result<()> {
         let workspace = self.workspace.as_ref().map(Workspace::new);
         let operands = self.buffers.operands(&self.lists)?;

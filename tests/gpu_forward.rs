@@ -133,7 +133,7 @@ fn mask_of(feature: Feature, shape: [usize; 4], polarity: Polarity) -> common::O
     let [b, h, n, keys] = shape;
     let is_set = |row: usize, j: usize| {
         let hidden = row == 0 && b * h * n > 1;
-        let visible = !hidden && (row * 7 + j * 5 + row * j) % 3 != 0;
+        let visible = !hidden && !(row * 7 + j * 5 + row * j).is_multiple_of(3);
         visible == (polarity == Polarity::Keep)
     };
     let rows = 0..b * h * n;

@@ -13,7 +13,7 @@ mod row;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
-use crate::error::Result;
+use crate::error::{Result, no_memory};
 use crate::host::{Inputs, Outputs};
 use crate::options::Options;
 use head::Head;
@@ -38,8 +38,8 @@ pub fn forward(inputs: &Inputs, options: &Options) -> Result<Outputs> {
 pub fn forward_on(threads: NonZeroUsize, inputs: &Inputs, options: &Options) -> Result<Outputs> {
     let dims = inputs.validate(options)?;
     let mut outputs = Outputs {
-        output: vec![0.0; dims.rows() * dims.v_dim],
-        lse: vec![0.0; dims.rows()],
+        output: zeros("output", dims.rows(), dims.v_dim)?,
+        lse: zeros("lse", dims.rows(), 1)?,
     };
     if dims.rows() == 0 {
         return Ok(outputs);
@@ -69,4 +69,17 @@ pub fn forward_on(threads: NonZeroUsize, inputs: &Inputs, options: &Options) -> 
         });
     }
     Ok(outputs)
+}
+
+/// `rows * columns` zeros, or an error where the host has no memory for them.
+fn zeros(what: &str, rows: usize, columns: usize) -> Result<Vec<f32>> {
+    let count = rows.saturating_mul(columns);
+    let mut zeros = Vec::new();
+    match zeros.try_reserve_exact(count) {
+        Ok(()) => {
+            zeros.resize(count, 0.0);
+            Ok(zeros)
+        }
+        Err(_) => Err(no_memory(what, count)),
+    }
 }

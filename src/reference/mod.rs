@@ -41,7 +41,7 @@ use std::ops::Range;
 pub use compare::{Comparison, Worst, compare, compare_abs, compare_lse};
 pub use rounding::SAFETY;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, no_memory};
 use crate::host::{DType, Inputs};
 use crate::mask::Visibility;
 use crate::options::Options;
@@ -98,9 +98,17 @@ pub fn forward_rows(
         let expected = format!("row numbers below {}", dims.rows());
         return Err(Error::value("rows", expected, bad));
     }
+    let reserved = || {
+        let count = rows.len().saturating_mul(dims.v_dim);
+        let mut values = Vec::new();
+        match values.try_reserve_exact(count) {
+            Ok(()) => Ok(values),
+            Err(_) => Err(no_memory("output", count)),
+        }
+    };
     let mut expected = Expected {
-        output: Vec::with_capacity(rows.len() * dims.v_dim),
-        output_bound: Vec::with_capacity(rows.len() * dims.v_dim),
+        output: reserved()?,
+        output_bound: reserved()?,
         lse: Vec::with_capacity(rows.len()),
         lse_bound: Vec::with_capacity(rows.len()),
     };

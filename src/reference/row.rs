@@ -198,7 +198,8 @@ impl<'a> Row<'a> {
             let exponent = score.error + U * (exp2 + 2.0 * x.abs() + base + 7.0 * rises);
             let w = x.exp();
             let error = if w == 0.0 {
-                0.0
+                // An error of the score may be larger than the gap.
+                (x + exponent).min(0.0).exp()
             } else {
                 w * exponent.min(700.0).exp_m1()
             };
@@ -220,6 +221,13 @@ impl<'a> Row<'a> {
         let sum_error = U * accumulation(keys.len(), in_order / sum, 1.0);
         let errors = errors / sum;
         let log = sum.ln();
+        // A weight's error is cut off at 1; the sum's logarithm moves as far as
+        // the scores that can be the largest.
+        let reach = scores
+            .iter()
+            .filter(|(_, s)| s.value + 2.0 * s.error >= top);
+        let reach = reach.map(|(_, s)| s.error).fold(0.0, f64::max);
+        let moved = if reach > 0.5 { 2.0 * reach } else { 0.0 };
         // The maximum is exact unless log2(e) is folded into it.
         let shift = Approx {
             value: shift,
@@ -227,7 +235,7 @@ impl<'a> Row<'a> {
         };
         let lse = shift.plus(Approx {
             value: log,
-            error: errors + sum_error + U * (8.0 + 6.0 * log.abs()),
+            error: errors + moved + sum_error + U * (8.0 + 6.0 * log.abs()),
         });
         Softmax {
             keys: keys
@@ -310,6 +318,7 @@ impl<'a> Row<'a> {
         // Weights below this may have vanished in f32, and 0 * inf is NaN.
         const VANISHING: f64 = 1e-30;
         let mut sum = 0.0;
+        let mut largest = 0f64;
         let mut vanishing = false;
         for key in &softmax.keys {
             let v = self.value_of(key.j).nth(d).unwrap_or(0.0);
@@ -319,9 +328,12 @@ impl<'a> Row<'a> {
             if v.is_infinite() {
                 sum += v;
                 vanishing |= key.probability.value < VANISHING;
+            } else {
+                largest = largest.max(v.abs());
             }
         }
-        match vanishing {
+        // Before the division the finite part may overflow the other way.
+        match vanishing || largest * softmax.keys.len() as f64 > MAX {
             true => Approx::UNDETERMINED,
             false => Approx::exact(sum),
         }

@@ -183,3 +183,32 @@ fn a_failed_run_leaves_nothing_behind() {
     assert_eq!(listing(), names);
     assert!(SafeTensors::deserialize(&std::fs::read(&old).unwrap()).is_ok());
 }
+
+#[test]
+fn a_stage_asked_for_twice_is_written_once() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out.safetensors");
+    let input = data("sdpa_grads/causal_self_n17_d16_f32.safetensors");
+    let done = run_case(
+        &input,
+        &out,
+        &["--stage", "3", "--stage", "0", "--stage", "3"],
+    );
+    assert!(done.status.success(), "{}", stderr(&done));
+    let bytes = std::fs::read(&out).unwrap();
+    let written = SafeTensors::deserialize(&bytes).unwrap();
+    let mut names = written.names();
+    names.sort();
+    assert_eq!(names, ["Y", "stage0", "stage3"]);
+}
+
+#[test]
+fn a_stage_that_cannot_be_computed_is_refused_first() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out.safetensors");
+    let input = data("sdpa_grads/causal_self_n17_d16_f32.safetensors");
+    let words = ["run", "--backend", "cpu", "--stage", "3", "-o"].map(Path::new);
+    let refused = run(words.into_iter().chain([out.as_path(), input.as_path()]));
+    assert!(stderr(&refused).contains("--stage needs --backend gpu or oracle"));
+    assert!(!out.exists());
+}

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use wgpu_attention::{Alignment, DType, Options, Polarity, Stage, Window};
 
 use crate::array::{Array, Values};
-use crate::backend::BackendArgs;
+use crate::backend::{BackendArgs, BackendKind};
 use crate::case::{File, Problem};
 use crate::report::{Reporter, Stop};
 
@@ -111,6 +111,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
         None => inputs.query.dtype(),
     };
 
+    if !args.stage.is_empty() && args.backend.backend == BackendKind::Cpu {
+        return Err("--stage needs --backend gpu or oracle".into());
+    }
+    let mut stages = args.stage.clone();
+    stages.sort_by_key(|&stage| stage as u32);
+    stages.dedup();
     let backend = args.backend.open()?;
     let reporter = Reporter::spinning();
     reporter.doing(format!("attention on {}", backend.describe()));
@@ -121,7 +127,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
     if args.lse {
         tensors.push(("lse".to_owned(), Array::f32(&shape[..3], outputs.lse)));
     }
-    for &stage in &args.stage {
+    for stage in stages {
         reporter.doing(format!("stage {stage:?}"));
         let values = backend.stage(&inputs, &problem.options, stage, ranges.clone())?;
         let [batches, heads, rows] = ranges.each_ref().map(Range::len);
@@ -164,9 +170,11 @@ fn read(args: &RunArgs) -> Result<Problem, String> {
         "kv_segments",
     ];
     for name in file.tensors.keys() {
-        let beside = ["expected.", "jax.", "part"]
-            .iter()
-            .any(|p| name.starts_with(p));
+        let is_part = name.strip_prefix("part").is_some_and(|rest| {
+            let digits = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            digits.len() < rest.len() && digits.starts_with('.')
+        });
+        let beside = is_part || ["expected.", "jax."].iter().any(|p| name.starts_with(p));
         if !beside && !OPERANDS.contains(&&name[..]) && name != "dY" && name != "dLSE" {
             let known = OPERANDS.join(" ");
             return Err(format!(
@@ -174,6 +182,7 @@ fn read(args: &RunArgs) -> Result<Problem, String> {
             ));
         }
     }
+    check_lists(&file)?;
     let mut options = Options::default().causal(args.causal);
     options.scale = args.scale;
     options.softcap = args.softcap;
@@ -191,6 +200,35 @@ fn read(args: &RunArgs) -> Result<Problem, String> {
         MaskPolarity::Drop => Polarity::Drop,
     };
     Ok(problem)
+}
+
+/// Lists are read in order, so a transposed one would be taken for another.
+fn check_lists(file: &File) -> Result<(), String> {
+    let axis = |name: &str, axis: usize| {
+        let array = file.get(name);
+        array.and_then(|array| array.shape.get(axis).copied())
+    };
+    let (batch, q_heads, q_len) = (axis("Q", 0), axis("Q", 1), axis("Q", 2));
+    let kv_len = axis("K", 2);
+    for (name, shape) in [
+        ("kv_lengths", vec![batch]),
+        ("q_lengths", vec![batch]),
+        ("offsets", vec![batch]),
+        ("q_segments", vec![batch, q_len]),
+        ("kv_segments", vec![batch, kv_len]),
+        ("alibi_slopes", vec![q_heads]),
+        ("sinks", vec![q_heads]),
+    ] {
+        let Some(array) = file.get(name) else {
+            continue;
+        };
+        let expected: Vec<usize> = shape.into_iter().flatten().collect();
+        if array.shape != expected {
+            let got = &array.shape;
+            return Err(format!("{name}: expected shape {expected:?}, got {got:?}"));
+        }
+    }
+    Ok(())
 }
 
 /// Where the output goes, links followed; refuses what could lose data.
