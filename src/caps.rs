@@ -1,5 +1,8 @@
 //! What planning needs to know of a device.
 
+use crate::kernel::Kernel;
+use crate::plan::check_device;
+
 /// The limits that planning reads, from a device or written by hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -55,6 +58,12 @@ impl DeviceCaps {
             checks_writable_aliasing: false,
             max_loop_iterations: None,
         }
+    }
+
+    /// The kernel families that such a device can run.
+    pub fn kernels(&self) -> impl Iterator<Item = Kernel> + '_ {
+        let able = |kernel: &Kernel| check_device(self, *kernel).is_empty();
+        Kernel::ALL.iter().copied().filter(able)
     }
 
     /// Alignment of bindings in bytes, at least a word.

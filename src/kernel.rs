@@ -2,6 +2,10 @@
 //! binds and how. Bind group layouts and the WGSL binding declarations are both
 //! made from it; tests compare it with what naga reflects.
 
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, Result};
 use crate::host::DType;
 
 /// A family of kernels that computes the forward pass.
@@ -9,17 +13,60 @@ use crate::host::DType;
 #[non_exhaustive]
 pub enum Kernel {
     /// One kernel, memory linear in the sequence length.
-    Fused,
+    Tiled,
     /// Three kernels over materialised scores: what the fused one is checked
     /// against, and what gives the stages of [`crate::Stage`].
     Staged,
+}
+
+impl Kernel {
+    /// Every family.
+    pub const ALL: &[Kernel] = &[Kernel::Tiled, Kernel::Staged];
+
+    /// Its name, as the command line takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::Tiled => "tiled",
+            Kernel::Staged => "staged",
+        }
+    }
+
+    /// The shaders that its forward pass dispatches.
+    pub(crate) fn shaders(self) -> &'static [Shader] {
+        match self {
+            Kernel::Tiled => &[Shader::ForwardTiled],
+            Kernel::Staged => &[
+                Shader::StagedScores,
+                Shader::StagedSoftmax,
+                Shader::StagedValues,
+            ],
+        }
+    }
+}
+
+impl fmt::Display for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Kernel {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Kernel::ALL.iter().find(|kernel| kernel.name() == name);
+        found.copied().ok_or_else(|| {
+            let names: Vec<_> = Kernel::ALL.iter().map(|kernel| kernel.name()).collect();
+            Error::value("kernel", format!("one of {}", names.join(", ")), name)
+        })
+    }
 }
 
 /// A WGSL root in `shaders/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[doc(hidden)]
 pub enum Shader {
-    ForwardFused,
+    ForwardTiled,
     StagedScores,
     StagedSoftmax,
     StagedValues,
@@ -82,7 +129,7 @@ use Access::{Read, Write};
 impl Shader {
     /// Every root.
     pub const ALL: [Shader; 5] = [
-        Shader::ForwardFused,
+        Shader::ForwardTiled,
         Shader::StagedScores,
         Shader::StagedSoftmax,
         Shader::StagedValues,
@@ -92,7 +139,7 @@ impl Shader {
     /// Name of the file in `shaders/`, and of the pipeline.
     pub fn name(self) -> &'static str {
         match self {
-            Shader::ForwardFused => "forward_fused",
+            Shader::ForwardTiled => "forward_tiled",
             Shader::StagedScores => "staged_scores",
             Shader::StagedSoftmax => "staged_softmax",
             Shader::StagedValues => "staged_values",
@@ -104,7 +151,7 @@ impl Shader {
     /// is the uniform.
     pub fn slots(self) -> &'static [(Slot, Access)] {
         match self {
-            Shader::ForwardFused => &[
+            Shader::ForwardTiled => &[
                 (Slot::Query, Read),
                 (Slot::Key, Read),
                 (Slot::Value, Read),
@@ -147,7 +194,7 @@ impl Shader {
     /// Modules before the root, in order of dependence.
     pub(crate) fn modules(self) -> &'static [Module] {
         match self {
-            Shader::ForwardFused => &[
+            Shader::ForwardTiled => &[
                 PARAMS,
                 DTYPE,
                 SEQUENCE,
@@ -168,9 +215,9 @@ impl Shader {
 
     pub(crate) fn root(self) -> Module {
         match self {
-            Shader::ForwardFused => Module {
-                name: "forward_fused.wgsl",
-                text: include_str!("../shaders/forward_fused.wgsl"),
+            Shader::ForwardTiled => Module {
+                name: "forward_tiled.wgsl",
+                text: include_str!("../shaders/forward_tiled.wgsl"),
             },
             Shader::StagedScores => Module {
                 name: "staged_scores.wgsl",

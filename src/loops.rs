@@ -17,7 +17,7 @@ pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel) -> u64 {
     let chunks = (problem.dims.qk_dim as u64).div_ceil(u64::from(tile::DEPTH));
     match kernel {
         // Measured on Mesa 22.3.6: 93 + 26 chunks a tile, with every rule on.
-        Kernel::Fused => STORE + tiles * (100 + 26 * chunks),
+        Kernel::Tiled => STORE + tiles * (100 + 26 * chunks),
         Kernel::Staged => {
             // Three passes over the row and two reductions of 6 levels.
             let softmax = 3 * (problem.dims.kv_len as u64 / u64::from(tile::LANES) + 2) + 14;

@@ -119,7 +119,7 @@ pub(crate) fn attention(
     };
     let tiles = row_tiles * heads;
     match (kernel, &problem.goal) {
-        (Kernel::Fused, _) => vec![pass(Shader::ForwardFused, columns, tiles * columns)],
+        (Kernel::Tiled, _) => vec![pass(Shader::ForwardTiled, columns, tiles * columns)],
         (Kernel::Staged, Goal::Forward) => {
             let mut passes = Vec::new();
             if key_tiles > 0 {

@@ -297,30 +297,23 @@ fn choose(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result
         (Goal::Forward, Some(kernel)) => Ok((kernel, "forced by the caller".to_owned())),
         (Goal::Forward, None) => {
             let limit = caps.max_loop_iterations;
-            let too_long = check_loops(problem, Kernel::Fused, limit);
+            let too_long = check_loops(problem, Kernel::Tiled, limit);
             let too_long =
                 too_long.filter(|_| check_loops(problem, Kernel::Staged, limit).is_none());
             Ok(match too_long {
                 None => (
-                    Kernel::Fused,
+                    Kernel::Tiled,
                     "one pass, memory linear in the sequence length".to_owned(),
                 ),
-                Some(reason) => (Kernel::Staged, format!("not Fused: {reason}")),
+                Some(reason) => (Kernel::Staged, format!("not Tiled: {reason}")),
             })
         }
     }
 }
 
 /// What every kernel needs of a device, whatever the problem.
-fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
-    let shaders: &[Shader] = match kernel {
-        Kernel::Fused => &[Shader::ForwardFused],
-        Kernel::Staged => &[
-            Shader::StagedScores,
-            Shader::StagedSoftmax,
-            Shader::StagedValues,
-        ],
-    };
+pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
+    let shaders = kernel.shaders();
     let mut reasons = Vec::new();
     let align = caps.alignment();
     if !PHASE.is_multiple_of(align) {

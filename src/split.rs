@@ -164,7 +164,7 @@ pub(crate) fn workgroups(problem: &Problem, kernel: Kernel, chunk: &Chunk) -> u6
     let columns = (problem.dims.v_dim as u64).div_ceil(u64::from(tile::COLUMNS));
     let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tile::KEYS));
     let most = match kernel {
-        Kernel::Fused => tiles.saturating_mul(columns),
+        Kernel::Tiled => tiles.saturating_mul(columns),
         Kernel::Staged => rows.max(tiles.saturating_mul(columns.max(keys))),
     };
     most.saturating_mul(heads)

@@ -8,7 +8,7 @@ mod gpu;
 use common::{Feature, MaskBits, OwnedCase, Shape, cases, generate, random_case};
 use gpu::guest::{Guest, Setup};
 use gpu::memory::Layout;
-use gpu::{KERNELS, Report};
+use gpu::{Report, kernels};
 use wgpu_attention::{Alignment, DType, Polarity, Window};
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -232,7 +232,7 @@ fn the_diagonal_is_visible_and_the_next_key_is_not() {
                 case.options = case.options.window(window).alignment(alignment);
                 case.name = format!("{q_len} x {kv_len} {alignment:?} {window:?}");
                 report.case(&case);
-                for kernel in KERNELS {
+                for kernel in kernels() {
                     let plan = wgpu_attention::PlanOptions::default().kernel(kernel);
                     let setup = Setup {
                         plan,

@@ -8,7 +8,7 @@ mod gpu;
 use common::{Feature, Shape, generate};
 use gpu::guest::{Guest, Setup};
 use gpu::memory::Layout;
-use gpu::{KERNELS, Report, gpu, limited, oracle};
+use gpu::{Report, gpu, kernels, limited, oracle};
 use wgpu_attention::{AdapterOptions, Attention, DType, Error, Kernel, PlanOptions, Stats};
 
 fn forced(kernel: Kernel) -> Setup {
@@ -34,7 +34,7 @@ fn garbage_lengths_in_buffers_are_clamped() {
         garbage.q_lengths = Some(vec![38, 1 << 30, 5, u32::MAX]);
         clamped.q_lengths = Some(vec![37, 37, 5, 37]);
         let expected = oracle(&clamped);
-        for kernel in KERNELS {
+        for kernel in kernels() {
             let setup = Setup {
                 device_lists: true,
                 ..forced(kernel)
@@ -58,7 +58,7 @@ fn recordings_share_an_encoder() {
         Shape::f32([2, 2, 5, 16], 1, 70, 3),
         &[Feature::Bias, Feature::KvLengths],
     );
-    for kernel in KERNELS {
+    for kernel in kernels() {
         for in_pass in [false, true] {
             let setup = Setup {
                 device_lists: true,
@@ -104,7 +104,7 @@ fn a_prepared_plan_serves_other_buffers() {
     let mut other = planned.clone();
     other.query = generate(2, shape, &[]).query;
     other.value = generate(3, shape, &[]).value;
-    for kernel in KERNELS {
+    for kernel in kernels() {
         let made = Guest::new(gpu(), &planned, &forced(kernel)).unwrap();
         let moved = Setup {
             skip: 768,
@@ -164,7 +164,7 @@ fn two_hundred_runs_give_the_same_bits() {
         ..Shape::f32([1, 2, 130, 17], 1, 97, 67)
     };
     let case = generate(1, shape, &[Feature::Causal, Feature::Bias]);
-    for kernel in KERNELS {
+    for kernel in kernels() {
         let guest = Guest::new(gpu(), &case, &forced(kernel)).unwrap();
         let mut first = None;
         for n in 0..200 {

@@ -6,7 +6,7 @@ mod gpu;
 
 use common::{Elements, Feature, MaskBits, OwnedCase, Shape, generate};
 use gpu::guest::{Guest, Ran, Setup};
-use gpu::{KERNELS, gpu, oracle};
+use gpu::{gpu, oracle};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest::test_runner::RngSeed;
@@ -24,8 +24,8 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-fn kernels() -> impl Strategy<Value = Kernel> {
-    select(&KERNELS[..])
+fn any_kernel() -> impl Strategy<Value = Kernel> {
+    select(gpu::kernels())
 }
 
 /// Some of the features.
@@ -169,7 +169,7 @@ proptest! {
         seed: u64,
         shape in shapes(),
         features in some(UNPOSITIONED),
-        kernel in kernels(),
+        kernel in any_kernel(),
         step in 1usize..70,
     ) {
         let case = generate(seed, shape, &features);
@@ -188,7 +188,7 @@ proptest! {
         seed: u64,
         shape in shapes(),
         features in some(&[Feature::Causal, Feature::Alibi, Feature::Softcap, Feature::MaskBits]),
-        kernel in kernels(),
+        kernel in any_kernel(),
         shift in select(&[-100f32, -7.5, 0.25, 32.0, 1000.0][..]),
     ) {
         let case = generate(seed, shape, &features);
@@ -208,7 +208,7 @@ proptest! {
         seed: u64,
         shape in shapes(),
         features in some(MOST),
-        kernel in kernels(),
+        kernel in any_kernel(),
     ) {
         let case = generate(seed, shape, &features);
         let dims = case.dims;
@@ -230,7 +230,7 @@ proptest! {
         seed: u64,
         shape in shapes(),
         features in some(MOST),
-        kernel in kernels(),
+        kernel in any_kernel(),
     ) {
         let mut case = generate(seed, Shape { out: DType::F32, ..shape }, &features);
         case.value = Elements::new(&vec![1.0; case.value.len()], case.value.dtype());
@@ -264,7 +264,7 @@ proptest! {
             Feature::WindowLeft,
             Feature::Sinks,
         ]),
-        kernel in kernels(),
+        kernel in any_kernel(),
         cut in 0usize..70,
         bad in select(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38, 0.0][..]),
     ) {
@@ -308,7 +308,7 @@ proptest! {
             Feature::Causal,
             Feature::WindowBoth,
         ]),
-        kernel in kernels(),
+        kernel in any_kernel(),
         at in 0usize..=70,
     ) {
         let mut case = generate(seed, Shape { out: DType::F32, ..shape }, &features);
@@ -346,7 +346,7 @@ proptest! {
 
     /// The same inputs give the same bits.
     #[test]
-    fn runs_repeat(seed: u64, shape in shapes(), features in some(MOST), kernel in kernels()) {
+    fn runs_repeat(seed: u64, shape in shapes(), features in some(MOST), kernel in any_kernel()) {
         let case = generate(seed, shape, &features);
         prop_assert_eq!(all_bits(&run(&case, kernel)), all_bits(&run(&case, kernel)));
     }
@@ -358,7 +358,7 @@ proptest! {
         seed: u64,
         shape in shapes(),
         features in some(&[Feature::Softcap, Feature::Causal, Feature::WindowBoth, Feature::Alibi]),
-        kernel in kernels(),
+        kernel in any_kernel(),
         i in 0usize..70,
     ) {
         let mut case = generate(seed, shape, &features);
@@ -398,7 +398,7 @@ proptest! {
     fn kernels_agree(seed: u64, shape in shapes(), features in some(MOST)) {
         let case = generate(seed, shape, &features);
         let expected = oracle(&case);
-        let (fused, staged) = (run(&case, Kernel::Fused), run(&case, Kernel::Staged));
+        let (fused, staged) = (run(&case, Kernel::Tiled), run(&case, Kernel::Staged));
         let widen = |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
         let twice = |bound: &[f64]| -> Vec<f64> { sum(bound, bound) };
         met(&staged.output, &widen(&fused.output), &twice(&expected.output_bound))?;

@@ -8,7 +8,7 @@ mod gpu;
 use common::{Elements, Feature, MaskBits, OwnedCase, OwnedMask, Shape, generate};
 use gpu::guest::{Guest, Ran, Setup};
 use gpu::memory::Layout;
-use gpu::{KERNELS, Report, gpu, oracle};
+use gpu::{Report, gpu, kernels, oracle};
 use wgpu_attention::reference::compare;
 use wgpu_attention::{DType, Kernel, PlanOptions, Polarity};
 
@@ -86,7 +86,7 @@ fn what_no_row_sees_changes_no_bit() {
                 bad.push(Feature::Poison);
                 let bad = generate(seed, shape, &bad);
                 poisoned += bad.poisoned;
-                for kernel in KERNELS {
+                for kernel in kernels() {
                     let what = format!("{kernel:?}: {}", bad.name);
                     report.same_bits(&what, &run(&clean, kernel), &run(&bad, kernel));
                 }
@@ -111,7 +111,7 @@ fn a_bad_query_row_stays_alone() {
         for d in 0..20 {
             bad.query.set(33 * 20 + d, f32::NAN);
         }
-        for kernel in KERNELS {
+        for kernel in kernels() {
             let (mut clean, mut bad) = (run(&clean, kernel), run(&bad, kernel));
             let row = &bad.output[33 * 9..34 * 9];
             let shows = row.iter().all(|o| o.is_nan()) && !bad.stats[33].is_finite();
@@ -162,7 +162,7 @@ fn a_tile_of_excluded_keys_leaves_a_row_as_it_was() {
             without.key = cut(&with.key, 8);
             without.value = cut(&with.value, 5);
             report.case(&with);
-            for kernel in KERNELS {
+            for kernel in kernels() {
                 let even = |ran: Ran| Ran {
                     output: ran.output.chunks(5).step_by(2).flatten().copied().collect(),
                     stats: ran.stats.iter().step_by(2).copied().collect(),
@@ -222,7 +222,7 @@ fn layouts_and_offsets_change_no_bit() {
 
 fn compare_layouts(report: &mut Report, case: &OwnedCase, setup: &Setup) {
     report.case_with(case, setup);
-    for kernel in KERNELS {
+    for kernel in kernels() {
         let setup = Setup {
             plan: PlanOptions::default().kernel(kernel),
             ..setup.clone()

@@ -7,7 +7,7 @@ mod gpu;
 
 use common::{Feature, OwnedCase, Shape, generate};
 use gpu::guest::{Guest, Setup};
-use gpu::{KERNELS, Report, gpu, limited, oracle};
+use gpu::{Report, gpu, kernels, limited, oracle};
 use wgpu_attention::{Alignment, Attention, DType, Kernel, PlanOptions, Window};
 
 /// Around multiples of 16, 32 and 64, the tiles' depth, keys, rows and columns.
@@ -181,11 +181,11 @@ fn sequences_past_32767() {
         }
         let expected = oracle(&long);
         let chosen = Setup::default();
-        let setups = KERNELS.map(forced).into_iter().chain([chosen]);
+        let setups = kernels().into_iter().map(forced).chain([chosen]);
         for setup in setups {
             let what = format!("{:?} {}", setup.plan, long.name);
             let limited = gpu().caps().max_loop_iterations.is_some();
-            let refused = setup.plan.kernel == Some(Kernel::Fused)
+            let refused = setup.plan.kernel == Some(Kernel::Tiled)
                 && limited
                 && long.options.window == Window::OPEN;
             match Guest::run(gpu(), &long, &setup) {
@@ -213,8 +213,8 @@ fn sequences_past_32767() {
 fn the_longest_rows_before_loops_end() {
     let mut report = Report::new();
     for (qk_dim, kernel) in [
-        (8, Kernel::Fused),
-        (130, Kernel::Fused),
+        (8, Kernel::Tiled),
+        (130, Kernel::Tiled),
         (8, Kernel::Staged),
     ] {
         let case_of = |kv_len: usize| {
@@ -322,7 +322,7 @@ fn same_on(small: &Attention, least_dispatches: usize) {
             ..Setup::default()
         };
         report.case_on(small, &case, &setup);
-        for kernel in KERNELS {
+        for kernel in kernels() {
             let setup = Setup {
                 plan: PlanOptions::default().kernel(kernel),
                 ..setup.clone()

@@ -6,7 +6,7 @@ mod gpu;
 
 use common::{Elements, Feature, OwnedCase, Shape, generate, random_case};
 use gpu::guest::{Guest, Ran, Setup};
-use gpu::{KERNELS, Report, gpu};
+use gpu::{Report, gpu, kernels};
 use wgpu_attention::reference::{self, compare};
 use wgpu_attention::{Attention, DType, PlanOptions, Region, Stage, Stats};
 
@@ -193,7 +193,7 @@ fn row_states_of_random_cases() {
             0..dims.q_len,
         )
         .unwrap();
-        for kernel in KERNELS {
+        for kernel in kernels() {
             let what = format!("{kernel:?}: {}", case.name);
             let ran = row_states(case, PlanOptions::default().kernel(kernel));
             let Some(ran) = report.expect_ok(&what, ran) else {
@@ -238,7 +238,7 @@ fn rows_of_the_lowest_bias_average_the_values() {
     case.bias = Some((Elements::new(&[-3.402_823_5e38], DType::F32), [1, 1, 1, 1]));
     report.case(&case);
     let values = case.value.to_f32();
-    for kernel in KERNELS {
+    for kernel in kernels() {
         let ran = row_states(&case, PlanOptions::default().kernel(kernel)).unwrap();
         for row in ran.output.chunks(4) {
             for (column, &got) in row.iter().enumerate() {

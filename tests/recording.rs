@@ -13,7 +13,6 @@ use wgpu_attention::{
 };
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-const KERNELS: [Kernel; 2] = [Kernel::Fused, Kernel::Staged];
 
 /// With options that need a list of offsets, and without.
 fn options(lists: bool) -> Options {
@@ -68,7 +67,7 @@ fn every_combination_of_operands() {
                     true,
                 ),
             ] {
-                for kernel in KERNELS {
+                for &kernel in Kernel::ALL {
                     for shared in [false, true] {
                         let chosen = PlanOptions::default().kernel(kernel).shared_buffers(shared);
                         noop.run(&operands, &options(with_lists), &chosen).unwrap();
@@ -115,7 +114,7 @@ fn one_operand_at_a_time() {
     on_device[4].kv_segments = all.kv_segments;
     cases.extend(on_device);
     for operands in &cases {
-        for kernel in KERNELS {
+        for &kernel in Kernel::ALL {
             let chosen = PlanOptions::default().kernel(kernel);
             noop.run(operands, &options(false), &chosen).unwrap();
         }
@@ -167,7 +166,7 @@ fn everything_in_one_buffer() {
                 .kv_lengths(lengths);
             let problem = Problem::forward(&operands, &options(false)).unwrap();
             assert!(problem.shares_buffers());
-            for kernel in KERNELS {
+            for &kernel in Kernel::ALL {
                 let chosen = PlanOptions::default().kernel(kernel);
                 let plan = Plan::new(&problem, noop.attention.caps(), &chosen).unwrap();
                 let workspace = Workspace {
@@ -190,7 +189,7 @@ fn packed_projections_and_strided_outputs() {
         let room = noop.buffer(4 * 2 * 5 * 4 * 9 + 12);
         let output = TensorView::bshd(&room, dtype, [2, 4, 5, 9], 3).unwrap();
         let operands = Operands::new(query, key, value, output);
-        for kernel in KERNELS {
+        for &kernel in Kernel::ALL {
             let chosen = PlanOptions::default().kernel(kernel);
             noop.run(&operands, &options(false), &chosen).unwrap();
         }
@@ -250,7 +249,7 @@ fn empty_axes() {
         for base in [buffers.plain(), buffers.dense()] {
             let all = [base, lists.on_host(base), buffers.lists_on_device(base)];
             for (index, operands) in all.iter().enumerate() {
-                for kernel in KERNELS {
+                for &kernel in Kernel::ALL {
                     let chosen = PlanOptions::default().kernel(kernel);
                     let plan = noop.run(operands, &options(index > 0), &chosen).unwrap();
                     let rows: usize = sizes.rows().iter().product();
@@ -305,7 +304,7 @@ fn split_problems_at_lowered_limits() {
     let lists = Lists::new(sizes);
     for dtype in DTYPES {
         let buffers = Buffers::new(&noop, sizes, dtype);
-        for kernel in KERNELS {
+        for &kernel in Kernel::ALL {
             let chosen = PlanOptions::default().kernel(kernel);
             for operands in [
                 buffers.dense(),
@@ -325,7 +324,7 @@ fn the_workspace_is_exact() {
     let on_device = buffers.lists_on_device(buffers.dense());
     let mut sizes = Vec::new();
     for (operands, lists) in [(buffers.dense(), false), (on_device, true)] {
-        for kernel in KERNELS {
+        for &kernel in Kernel::ALL {
             let problem = Problem::forward(&operands, &options(lists)).unwrap();
             let chosen = PlanOptions::default().kernel(kernel);
             let plan = Plan::new(&problem, noop.attention.caps(), &chosen).unwrap();
@@ -371,16 +370,16 @@ fn a_plan_for_a_greater_device_is_refused() {
     };
     let mut caps = DeviceCaps::webgpu_default();
     let plain = buffers.plain();
-    let text = refused(&plain, &caps, Kernel::Fused);
+    let text = refused(&plain, &caps, Kernel::Tiled);
     let expected = "device: the plan was made for [8, 1] workgroups, got at most 4 a dimension";
     assert_eq!(text, expected);
     caps.max_compute_workgroups_per_dimension = 4;
-    let text = refused(&plain, &caps, Kernel::Fused);
+    let text = refused(&plain, &caps, Kernel::Tiled);
     let expected = "device: the plan was made for bindings of 1280 bytes, got at most 512 bytes";
     assert_eq!(text, expected);
     caps.max_storage_buffer_binding_size = 512;
     caps.min_storage_buffer_offset_alignment = 32;
-    let text = refused(&plain, &caps, Kernel::Fused);
+    let text = refused(&plain, &caps, Kernel::Tiled);
     assert!(
         text.starts_with("device: the plan was made for a binding at byte "),
         "{text}"

@@ -16,8 +16,10 @@ use wgpu_attention::{Attention, Kernel, PlanOptions};
 use crate::common::OwnedCase;
 use guest::{Guest, Ran, Setup};
 
-/// Every family of kernels.
-pub const KERNELS: [Kernel; 2] = [Kernel::Fused, Kernel::Staged];
+/// Every family of kernels that the adapter can run.
+pub fn kernels() -> Vec<Kernel> {
+    gpu().caps().kernels().collect()
+}
 
 /// The default adapter's device, one for all the tests of a file.
 ///
@@ -84,7 +86,7 @@ impl Report {
     /// Both kernels on a device of its own.
     pub fn case_on(&mut self, gpu: &Attention, case: &OwnedCase, setup: &Setup) {
         let expected = oracle(case);
-        for kernel in KERNELS {
+        for kernel in gpu.caps().kernels() {
             let setup = Setup {
                 plan: PlanOptions::default().kernel(kernel),
                 ..setup.clone()

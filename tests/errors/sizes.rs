@@ -95,7 +95,7 @@ fn no_size_panics() {
                 match problem {
                     Ok(problem) => {
                         let _ = (problem.flops(), problem.to_string());
-                        for kernel in [Kernel::Fused, Kernel::Staged] {
+                        for kernel in [Kernel::Tiled, Kernel::Staged] {
                             let chosen = PlanOptions::default().kernel(kernel);
                             let caps = DeviceCaps::webgpu_default();
                             let _ = Plan::new(&problem, &caps, &chosen).map(|p| p.to_string());

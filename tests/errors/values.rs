@@ -189,10 +189,10 @@ fn options_and_regions() {
                 };
                 let options = Options::default();
                 let problem = Problem::stage(&operands, &options, Stage::Raw, region).unwrap();
-                let chosen = PlanOptions::default().kernel(Kernel::Fused);
+                let chosen = PlanOptions::default().kernel(Kernel::Tiled);
                 Plan::new(&problem, b.noop.attention.caps(), &chosen).unwrap_err()
             },
-            "kernel: expected Staged, the only one that writes scores, got Fused",
+            "kernel: expected Staged, the only one that writes scores, got Tiled",
         ),
     ]);
 }

@@ -17,7 +17,7 @@ fn huge_counts_are_planned_or_refused() {
     let view = |buffer| TensorView::bhsd(buffer, DType::F32, [1, 1, 65_536, 1], 0).unwrap();
     let square = Operands::new(view(&buffer), view(&buffer), view(&buffer), view(&output));
     let problem = forward(&square, &options);
-    let fused = plan(&problem, &caps, Kernel::Fused).unwrap();
+    let fused = plan(&problem, &caps, Kernel::Tiled).unwrap();
     assert_eq!(check(&fused, &caps, [1, 1, 65_536]), 65_536);
     let staged = plan(&problem, &caps, Kernel::Staged).unwrap();
     assert_eq!(check(&staged, &caps, [1, 1, 65_536]), 3 * 65_536);
@@ -39,7 +39,7 @@ fn huge_counts_are_planned_or_refused() {
     let keys = keys.unwrap();
     let long = Operands::new(view(&buffer), keys, keys, view(&output));
     let problem = forward(&long, &options);
-    let fused = plan(&problem, &caps, Kernel::Fused).unwrap();
+    let fused = plan(&problem, &caps, Kernel::Tiled).unwrap();
     check(&fused, &caps, [1, 1, 65_536]);
     let refused = reasons(plan(&problem, &caps, Kernel::Staged).unwrap_err());
     let scores = "scores: one (batch, kv head) slab in bytes: 274877906944 needed, the device's max_storage_buffer_binding_size is 134217728";
@@ -73,7 +73,7 @@ fn every_reason_is_given() {
     let options = Options::default().alignment(Alignment::PerSequence);
     let problem = forward(&buffers.lists_on_device(buffers.dense()), &options);
     let good = DeviceCaps::webgpu_default();
-    assert!(plan(&problem, &good, Kernel::Fused).is_ok());
+    assert!(plan(&problem, &good, Kernel::Tiled).is_ok());
 
     let mut caps = good.clone();
     caps.max_storage_buffers_per_shader_stage = 7;
@@ -82,7 +82,7 @@ fn every_reason_is_given() {
     caps.min_storage_buffer_offset_alignment = 48;
     caps.max_storage_buffer_binding_size = 100;
     caps.max_buffer_size = 100;
-    let found = reasons(plan(&problem, &caps, Kernel::Fused).unwrap_err());
+    let found = reasons(plan(&problem, &caps, Kernel::Tiled).unwrap_err());
     let expected = [
         "alignment of bindings, a divisor of: 256 needed, the device's min_storage_buffer_offset_alignment is 48",
         "storage buffers of one dispatch: 8 needed, the device's max_storage_buffers_per_shader_stage is 7",
@@ -112,9 +112,9 @@ fn every_reason_is_given() {
     for spoil in spoil {
         let mut caps = good.clone();
         spoil(&mut caps, 0);
-        assert!(plan(&problem, &caps, Kernel::Fused).is_ok());
+        assert!(plan(&problem, &caps, Kernel::Tiled).is_ok());
         spoil(&mut caps, 1);
-        let found = reasons(plan(&problem, &caps, Kernel::Fused).unwrap_err());
+        let found = reasons(plan(&problem, &caps, Kernel::Tiled).unwrap_err());
         assert_eq!(found.len(), 1, "{found:?}");
     }
 }
@@ -137,14 +137,14 @@ fn lists_over_the_limits_are_refused() {
     // The aligned-down starts add 252 bytes to the 40 and 248 to the 56 of the lists.
     caps.max_storage_buffer_binding_size = 303;
     caps.min_storage_buffer_offset_alignment = 32;
-    assert!(plan(&problem, &caps, Kernel::Fused).is_ok());
+    assert!(plan(&problem, &caps, Kernel::Tiled).is_ok());
     caps.min_storage_buffer_offset_alignment = 256;
-    let found = reasons(plan(&problem, &caps, Kernel::Fused).unwrap_err());
+    let found = reasons(plan(&problem, &caps, Kernel::Tiled).unwrap_err());
     let text =
         "kv_segments in bytes: 304 needed, the device's max_storage_buffer_binding_size is 303";
     assert!(found.contains(&text.to_owned()), "{found:?}");
     caps.max_storage_buffer_binding_size = 576;
-    assert!(plan(&problem, &caps, Kernel::Fused).is_ok());
+    assert!(plan(&problem, &caps, Kernel::Tiled).is_ok());
 }
 
 /// Hand-written capabilities with nonsense in them give errors or plans.
@@ -157,7 +157,7 @@ fn no_capability_panics() {
         .window(Window::around(0, u32::MAX));
     let problem = forward(&buffers.lists_on_device(buffers.dense()), &options);
     let mut judged = 0;
-    for kernel in [Kernel::Fused, Kernel::Staged] {
+    for kernel in [Kernel::Tiled, Kernel::Staged] {
         for value in [0, 1, 2, 3, 255, 257, 1 << 16, u32::MAX - 1, u32::MAX] {
             for field in 0..7 {
                 let mut caps = DeviceCaps::webgpu_default();

@@ -18,9 +18,9 @@ fn plans_print() {
     let by_default = Plan::new(&problem, &caps, &PlanOptions::default()).unwrap();
     let expected = "
 problem: B 2 Hq 4 Hkv 2 Nq 5 Nk 7 Dqk 8 Dv 6, query F32, key and value F32, output F32
-kernel: Fused (one pass, memory linear in the sequence length)
+kernel: Tiled (one pass, memory linear in the sequence length)
 workspace: 0 bytes
-  forward_fused: 8 x 1 workgroups of 64
+  forward_tiled: 8 x 1 workgroups of 64
 ";
     assert_eq!(printed(&by_default), expected);
 
@@ -60,7 +60,7 @@ workspace: 1376 bytes
     let on_host = forward(&lists.on_host(buffers.plain()), &options);
     let on_host = Plan::new(&on_host, &caps, &PlanOptions::default()).unwrap();
     assert_eq!((on_host.workspace_bytes(), on_host.dispatches()), (0, 1));
-    assert_eq!(on_host.kernel(), Kernel::Fused);
+    assert_eq!(on_host.kernel(), Kernel::Tiled);
     assert_eq!(
         on_host.why(),
         "one pass, memory linear in the sequence length"
@@ -76,7 +76,7 @@ workspace: 1376 bytes
     );
     let expected = "
 problem: B 2 Hq 4 Hkv 2 Nq 0 Nk 7 Dqk 8 Dv 6, query BF16, key and value BF16, output F32
-kernel: Fused (one pass, memory linear in the sequence length)
+kernel: Tiled (one pass, memory linear in the sequence length)
 buffers: all bound read_write, inputs share a written buffer
 workspace: 0 bytes
 nothing to do: an axis is empty
@@ -114,8 +114,8 @@ workspace: 0 bytes
     let raw = Problem::stage(&operands, &options, Stage::Raw, region).unwrap();
     let raw = Plan::new(&raw, &caps, &PlanOptions::default()).unwrap();
     assert_eq!(raw.dispatches(), 1);
-    let fused = plan(&problem, &caps, Kernel::Fused).unwrap_err();
-    let text = "kernel: expected Staged, the only one that writes scores, got Fused";
+    let fused = plan(&problem, &caps, Kernel::Tiled).unwrap_err();
+    let text = "kernel: expected Staged, the only one that writes scores, got Tiled";
     assert_eq!(fused.to_string(), text);
 }
 
@@ -141,7 +141,7 @@ fn tile_edges() {
                 let problem = forward(&buffers.plain(), &Options::default());
                 let up = |n: usize, tile: usize| n.div_ceil(tile) as u64;
                 let heads = 2;
-                let fused = plan(&problem, &caps, Kernel::Fused).unwrap();
+                let fused = plan(&problem, &caps, Kernel::Tiled).unwrap();
                 let tiles = heads * up(q_len, 64) * up(v_dim, 64);
                 assert_eq!(dispatches(&fused)[0].workgroups, tiles);
                 check(&fused, &caps, sizes.rows());

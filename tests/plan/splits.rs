@@ -23,7 +23,7 @@ fn grids_fold_at_the_limit() {
             &Operands::new(view(heads), view(1), view(1), output),
             &options,
         );
-        let plan = plan(&problem, caps, Kernel::Fused).unwrap();
+        let plan = plan(&problem, caps, Kernel::Tiled).unwrap();
         check(&plan, caps, [1, heads, 1]);
         let all = dispatches(&plan);
         let total: u64 = all.iter().map(|d| d.workgroups).sum();
@@ -70,11 +70,11 @@ fn splits_cover_everything_once() {
         700_000, 691_200, 691_199, 230_400, 115_200, 115_199, 38_400, 38_399, 16_416,
     ] {
         caps.max_storage_buffer_binding_size = limit;
-        for kernel in [Kernel::Fused, Kernel::Staged] {
+        for kernel in [Kernel::Tiled, Kernel::Staged] {
             let plan = plan(&problem, &caps, kernel).unwrap();
-            let shaders = if kernel == Kernel::Fused { 1 } else { 3 };
+            let shaders = if kernel == Kernel::Tiled { 1 } else { 3 };
             assert_eq!(check(&plan, &caps, sizes.rows()), shaders * rows);
-            if kernel == Kernel::Fused {
+            if kernel == Kernel::Tiled {
                 seen.push(plan.dispatches());
                 assert!(addresses(&plan) > 1_000);
             }
@@ -87,7 +87,7 @@ fn splits_cover_everything_once() {
 
     // One tile of rows of the bias is 64 x 64 x 4 bytes: below that nothing fits.
     caps.max_storage_buffer_binding_size = 16_383;
-    let refused = reasons(plan(&problem, &caps, Kernel::Fused).unwrap_err());
+    let refused = reasons(plan(&problem, &caps, Kernel::Tiled).unwrap_err());
     let expected = "bias: one (batch, kv head) slab in bytes: 16384 needed, the device's max_storage_buffer_binding_size is 16383";
     assert_eq!(refused, [expected]);
 }
@@ -135,7 +135,7 @@ fn addresses_are_exact_for_any_strides() {
         let mut caps = DeviceCaps::webgpu_default();
         caps.min_storage_buffer_offset_alignment = [32, 64, 256][rng.random_range(0..3)];
         caps.max_storage_buffer_binding_size = rng.random_range(4_000..40_000);
-        for kernel in [Kernel::Fused, Kernel::Staged] {
+        for kernel in [Kernel::Tiled, Kernel::Staged] {
             let Ok(plan) = plan(&problem, &caps, kernel) else {
                 continue;
             };
@@ -170,7 +170,7 @@ fn nothing_wraps_at_32_bits() {
                     let mut strides = [1000, 100, 10, 1];
                     strides[axis] = far;
                     let problem = relaid(&small, slot, strides, 0);
-                    match plan(&problem, &caps, Kernel::Fused) {
+                    match plan(&problem, &caps, Kernel::Tiled) {
                         Ok(plan) => {
                             check(&plan, &caps, SMALL.rows());
                             let used = [strides[0], strides[1], strides[2]];
@@ -205,7 +205,7 @@ fn tensors_over_the_binding_limit() {
     let query = view(&buffer, [5, 1, 1, 128]);
     let operands = Operands::new(query, keys, values, view(&output, [5, 1, 1, 1]));
     let problem = forward(&operands, &Options::default());
-    let split = plan(&problem, &caps, Kernel::Fused).unwrap();
+    let split = plan(&problem, &caps, Kernel::Tiled).unwrap();
     assert_eq!(split.dispatches(), 2);
     check(&split, &caps, [5, 1, 1]);
     noop.run(&operands, &Options::default(), &PlanOptions::default())
@@ -217,7 +217,7 @@ fn tensors_over_the_binding_limit() {
     let output = noop.buffer(4 * 128);
     let operands = Operands::new(query, one, values, view(&output, [1, 1, 1, 128]));
     let problem = forward(&operands, &Options::default());
-    let error = plan(&problem, &caps, Kernel::Fused).unwrap_err();
+    let error = plan(&problem, &caps, Kernel::Tiled).unwrap_err();
     let expected = "not supported on this device:\
         \n  - key: one (batch, kv head) slab in bytes: 167772160 needed, the device's max_storage_buffer_binding_size is 134217728\
         \n  - value: one (batch, kv head) slab in bytes: 167772160 needed, the device's max_storage_buffer_binding_size is 134217728";
@@ -234,7 +234,7 @@ fn statistics_are_split_too() {
     let mut caps = DeviceCaps::webgpu_default();
     caps.min_storage_buffer_offset_alignment = 32;
     caps.max_storage_buffer_binding_size = 300;
-    let plan = plan(&problem, &caps, Kernel::Fused).unwrap();
+    let plan = plan(&problem, &caps, Kernel::Tiled).unwrap();
     check(&plan, &caps, SMALL.rows());
     assert!(plan.dispatches() > 2);
     for dispatch in dispatches(&plan) {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use half::{bf16, f16};
 use wgpu_attention::reference;
@@ -33,8 +34,8 @@ pub struct BackendArgs {
     #[arg(long, value_name = "NAME")]
     pub adapter: Option<String>,
     /// Kernel family [default: the planner's choice].
-    #[arg(long, value_enum)]
-    kernel: Option<KernelKind>,
+    #[arg(long, value_parser = kernel_names())]
+    kernel: Option<Kernel>,
     /// Asks the adapter for WebGPU's default limits and no features.
     #[arg(long)]
     default_limits: bool,
@@ -43,13 +44,10 @@ pub struct BackendArgs {
     strict_webgpu: bool,
 }
 
-/// A kernel family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum KernelKind {
-    /// One kernel, memory linear in the sequence length.
-    Fused,
-    /// Scores, softmax and values one after the other.
-    Staged,
+/// Parses the name of a kernel family.
+fn kernel_names() -> impl TypedValueParser<Value = Kernel> {
+    let names = Kernel::ALL.iter().map(|kernel| kernel.name());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Kernel>())
 }
 
 impl BackendArgs {
@@ -64,10 +62,7 @@ impl BackendArgs {
                     .default_limits(self.default_limits);
                 options.name = self.adapter.clone();
                 let mut plan = PlanOptions::default();
-                plan.kernel = self.kernel.map(|kernel| match kernel {
-                    KernelKind::Fused => Kernel::Fused,
-                    KernelKind::Staged => Kernel::Staged,
-                });
+                plan.kernel = self.kernel;
                 Ok(Backend::Gpu(Attention::with_adapter(&options)?, plan))
             }
         }
