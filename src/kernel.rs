@@ -201,14 +201,25 @@ impl Shader {
                 VISIBILITY,
                 SCORE,
                 SOFTMAX,
+                GRID,
                 TILE,
                 SCORES_TILE,
                 VALUES_TILE,
+                STORE,
                 OUTPUT_TILE,
             ],
-            Shader::StagedScores => &[PARAMS, DTYPE, SEQUENCE, TILE, SCORES_TILE],
+            Shader::StagedScores => &[PARAMS, DTYPE, SEQUENCE, GRID, TILE, SCORES_TILE],
             Shader::StagedSoftmax => &[PARAMS, DTYPE, SEQUENCE, VISIBILITY, SCORE, SOFTMAX],
-            Shader::StagedValues => &[PARAMS, DTYPE, SEQUENCE, TILE, VALUES_TILE, OUTPUT_TILE],
+            Shader::StagedValues => &[
+                PARAMS,
+                DTYPE,
+                SEQUENCE,
+                GRID,
+                TILE,
+                VALUES_TILE,
+                STORE,
+                OUTPUT_TILE,
+            ],
             Shader::CopyWords => &[],
         }
     }
@@ -261,9 +272,11 @@ module!(SEQUENCE, "sequence.wgsl");
 module!(VISIBILITY, "visibility.wgsl");
 module!(SCORE, "score.wgsl");
 module!(SOFTMAX, "softmax.wgsl");
+module!(GRID, "grid.wgsl");
 module!(TILE, "tile.wgsl");
 module!(SCORES_TILE, "scores_tile.wgsl");
 module!(VALUES_TILE, "values_tile.wgsl");
+module!(STORE, "store.wgsl");
 module!(OUTPUT_TILE, "output_tile.wgsl");
 
 /// What is fixed when a shader is composed; everything else is in the uniform.
