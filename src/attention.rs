@@ -11,11 +11,13 @@ use crate::options::Options;
 use crate::pipeline::{Pipeline, PipelineCache, scoped};
 use crate::plan::{Plan, PlanOptions};
 use crate::problem::Problem;
+use crate::warm::IDLE_UNIFORM;
 
 /// Attention on one device: planning, and the pipelines made so far.
 ///
 /// A guest on the caller's device: it never submits, polls or maps when
-/// recording. Cheap to clone; clones share their pipelines.
+/// recording. Cheap to clone; clones share their pipelines, and so do threads,
+/// each of which may plan, prepare and record.
 #[derive(Debug, Clone)]
 pub struct Attention {
     pub(crate) shared: Arc<Shared>,
@@ -31,6 +33,8 @@ pub(crate) struct Shared {
     /// each binding, so that no two of them overlap; one buffer for what is
     /// read and one for what is written, which wgpu keeps apart by buffer.
     idle: [wgpu::Buffer; 2],
+    /// Zeros: a uniform that leaves a workgroup nothing to do.
+    idle_uniform: wgpu::Buffer,
     /// Stays empty on a guest's device.
     faults: Faults,
 }
@@ -56,12 +60,18 @@ impl Attention {
         queue: &wgpu::Queue,
         faults: Faults,
     ) -> Result<Attention> {
-        let idle = scoped(device, "creating the idle buffers", || {
-            ["attention idle inputs", "attention idle outputs"].map(|label| {
+        let (storage, uniform) = (wgpu::BufferUsages::STORAGE, wgpu::BufferUsages::UNIFORM);
+        let [inputs, outputs, idle_uniform] = scoped(device, "creating the idle buffers", || {
+            [
+                ("attention idle inputs", IDLE_STRIDE * IDLE_SLOTS, storage),
+                ("attention idle outputs", IDLE_STRIDE * IDLE_SLOTS, storage),
+                ("attention idle uniform", IDLE_UNIFORM, uniform),
+            ]
+            .map(|(label, size, usage)| {
                 device.create_buffer(&wgpu::BufferDescriptor {
                     label: Some(label),
-                    size: IDLE_STRIDE * IDLE_SLOTS,
-                    usage: wgpu::BufferUsages::STORAGE,
+                    size,
+                    usage,
                     mapped_at_creation: false,
                 })
             })
@@ -72,7 +82,8 @@ impl Attention {
                 queue: queue.clone(),
                 caps: DeviceCaps::of(device),
                 pipelines: PipelineCache::default(),
-                idle,
+                idle: [inputs, outputs],
+                idle_uniform,
                 faults,
             }),
         })
@@ -150,6 +161,11 @@ impl Attention {
 
     pub(crate) fn check_faults(&self) -> Result<()> {
         self.shared.faults.check()
+    }
+
+    /// The uniform of an idle workgroup; wgpu fills new buffers with zeros.
+    pub(crate) fn idle_uniform(&self) -> wgpu::BufferBinding<'_> {
+        self.shared.idle_uniform.as_entire_buffer_binding()
     }
 
     pub(crate) fn idle_slot(&self, binding: usize, access: Access) -> wgpu::BufferBinding<'_> {

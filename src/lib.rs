@@ -44,7 +44,9 @@
 //! # }
 //! ```
 //!
-//! The library is a guest: recording does not submit, poll, map or wait. A
+//! The library is a guest: recording does not submit, poll, map or wait. The one
+//! call that submits is explicit, [`Prepared::warm_up`], for drivers that compile
+//! at a pipeline's first dispatch; pipelines may be prepared on threads. A
 //! workspace, where a plan needs one, has an exact size that is asked for up
 //! front ([`Plan::workspace_bytes`]).
 //!
@@ -109,6 +111,7 @@ mod tensor;
 pub mod testing;
 mod timing;
 mod upload;
+mod warm;
 
 pub use attention::{Attention, Prepared};
 pub use caps::DeviceCaps;

@@ -320,6 +320,11 @@ impl Uploaded {
         self.prepared.plan()
     }
 
+    /// The prepared plan, for instance to [warm up](Prepared::warm_up).
+    pub fn prepared(&self) -> &Prepared {
+        &self.prepared
+    }
+
     /// Records and submits one run; does not wait.
     ///
     /// # Errors

@@ -108,6 +108,7 @@ impl Noop {
         workspace: Option<Workspace<'_>>,
     ) -> Result<()> {
         let prepared = self.attention.prepare(plan)?;
+        prepared.warm_up()?;
         let mut encoder = self.device.create_command_encoder(&Default::default());
         // Twice in one encoder, once of them in a pass that is already open.
         let recorded = prepared.record(&mut encoder, operands, workspace);
