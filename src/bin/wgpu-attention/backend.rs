@@ -45,7 +45,7 @@ pub struct BackendArgs {
 }
 
 /// Parses the name of a kernel family.
-fn kernel_names() -> impl TypedValueParser<Value = Kernel> {
+pub fn kernel_names() -> impl TypedValueParser<Value = Kernel> {
     let names = Kernel::ALL.iter().map(|kernel| kernel.name());
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Kernel>())
 }

@@ -3,6 +3,7 @@
 
 mod array;
 mod backend;
+mod bench;
 mod case;
 mod check;
 mod demo;
@@ -36,6 +37,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Check(check::CheckArgs),
     Run(run::RunArgs),
+    Bench(bench::BenchArgs),
     Info(info::InfoArgs),
 }
 
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(&args),
         Command::Check(args) => check::check(&args),
         Command::Run(args) => run::run(&args),
+        Command::Bench(args) => bench::bench(&args),
         Command::Info(args) => info::info(&args),
     };
     match result {

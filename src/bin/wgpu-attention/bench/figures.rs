@@ -1,0 +1,313 @@
+//! What was measured: kept, merged over processes, printed.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::case::Case;
+use super::ceilings::Ceilings;
+
+/// One case, in one process or over several.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    pub case: Case,
+    pub adapter: String,
+    /// The adapter is a program on the processor.
+    pub software: bool,
+    pub processor: String,
+    pub clock: String,
+    pub ceilings: Ceilings,
+    /// Operations counted.
+    pub flops: f64,
+    /// Bytes of the operands.
+    pub bytes: f64,
+    pub rows: Vec<Row>,
+}
+
+/// A contender of a case.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Row {
+    pub name: String,
+    /// It is what the planner chose.
+    pub chosen: bool,
+    pub outcome: Outcome,
+}
+
+/// Figures, or why there are none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Outcome {
+    Measured(Figures),
+    Unsupported(String),
+    /// The result was wrong, so its time says nothing.
+    Wrong(String),
+}
+
+/// Times in seconds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Figures {
+    /// Of the fastest run.
+    pub best: f64,
+    pub median: f64,
+    /// Of the processor, all threads, for one run on average.
+    pub processor: Option<f64>,
+    /// From nothing to the first result: pipelines made and run once.
+    pub first: f64,
+    /// The part of it before the submission.
+    pub prepare: f64,
+    /// Pipelines that were made for it.
+    pub pipelines: usize,
+    /// Bytes beside the operands.
+    pub workspace: u64,
+    pub plan: String,
+}
+
+/// Processor time is told in hundredths of a second: less than this says nothing.
+const LEAST_PROCESSOR_TIME: Duration = Duration::from_millis(100);
+
+impl Figures {
+    pub fn of(runs: &[Duration], processor: Option<Duration>, first: Duration) -> Figures {
+        let mut sorted: Vec<f64> = runs.iter().map(Duration::as_secs_f64).collect();
+        sorted.sort_by(f64::total_cmp);
+        let processor = processor.filter(|&time| time >= LEAST_PROCESSOR_TIME);
+        Figures {
+            best: sorted.first().copied().unwrap_or(f64::NAN),
+            median: sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN),
+            processor: processor.map(|time| time.as_secs_f64() / runs.len() as f64),
+            first: first.as_secs_f64(),
+            prepare: 0.0,
+            pipelines: 0,
+            workspace: 0,
+            plan: String::new(),
+        }
+    }
+
+    /// The better of each figure.
+    fn merge(&mut self, other: &Figures) {
+        let least = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.best = self.best.min(other.best);
+        self.median = self.median.min(other.median);
+        self.processor = least(self.processor, other.processor);
+        self.first = self.first.min(other.first);
+        self.prepare = self.prepare.min(other.prepare);
+    }
+}
+
+impl Measured {
+    /// Takes the better of each figure; a fault of either process remains.
+    pub fn merge(&mut self, other: &Measured) {
+        self.ceilings = self.ceilings.best(other.ceilings);
+        for (mine, others) in self.rows.iter_mut().zip(&other.rows) {
+            match (&mut mine.outcome, &others.outcome) {
+                (Outcome::Measured(a), Outcome::Measured(b)) => a.merge(b),
+                (Outcome::Wrong(_), _) | (_, Outcome::Measured(_)) => {}
+                (mine, fault) => *mine = fault.clone(),
+            }
+        }
+    }
+
+    /// Whether any result was wrong.
+    pub fn is_wrong(&self) -> bool {
+        let wrong = |row: &Row| matches!(row.outcome, Outcome::Wrong(_));
+        self.rows.iter().any(wrong)
+    }
+
+    /// Operations a second of the planner's choice.
+    pub fn chosen_rate(&self) -> Option<f64> {
+        let chosen = self.rows.iter().find(|row| row.chosen)?;
+        let figures = chosen.figures()?;
+        Some(self.flops / figures.best)
+    }
+
+    /// How many times the plain attention's rate the planner's choice reaches.
+    pub fn over_plain(&self) -> Option<f64> {
+        let plain = self.rows.iter().find(|row| row.name.starts_with("plain"))?;
+        let chosen = self.rows.iter().find(|row| row.chosen)?;
+        Some(plain.figures()?.best / chosen.figures()?.best)
+    }
+
+    /// For people.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![
+            String::new(),
+            format!("{}: {}", self.case.name, self.case.describe()),
+            format!(
+                "  adapter's ceilings: {:.1} GFLOP/s in registers, {:.2} GB/s copied (read and written)",
+                self.ceilings.flops / 1e9,
+                self.ceilings.copy / 1e9,
+            ),
+            format!(
+                "  {:<17}{:>10}{:>10}{:>10}{:>9}{:>8}{:>8}{:>9}{:>10}",
+                "",
+                "best ms",
+                "median",
+                "GFLOP/s",
+                "of peak",
+                "GB/s",
+                "of copy",
+                "CPU ms",
+                "first ms"
+            ),
+        ];
+        for row in &self.rows {
+            lines.push(match &row.outcome {
+                Outcome::Unsupported(reason) => format!("  {:<17} not run: {reason}", row.name),
+                Outcome::Wrong(fault) => format!("  {:<17} WRONG RESULT {fault}", row.name),
+                Outcome::Measured(figures) => self.line(row, figures),
+            });
+        }
+        if let Some(ratio) = self.over_plain() {
+            lines.push(format!("  {ratio:.1} times the plain attention's rate"));
+        }
+        for row in &self.rows {
+            let Some(figures) = row.figures().filter(|_| row.chosen) else {
+                continue;
+            };
+            lines.extend(figures.plan.lines().map(|line| format!("  plan  {line}")));
+        }
+        lines
+    }
+
+    fn line(&self, row: &Row, figures: &Figures) -> String {
+        let rate = self.flops / figures.best;
+        let moved = self.bytes / figures.best;
+        let processor = figures
+            .processor
+            .map_or("-".to_owned(), |time| format!("{:.1}", time * 1e3));
+        format!(
+            "  {:<17}{:>10.3}{:>10.3}{:>10.2}{:>8.1}%{:>8.2}{:>7.1}%{processor:>9}{:>10.0}",
+            row.name,
+            figures.best * 1e3,
+            figures.median * 1e3,
+            rate / 1e9,
+            rate / self.ceilings.flops * 100.0,
+            moved / 1e9,
+            moved / self.ceilings.copy * 100.0,
+            figures.first * 1e3,
+        )
+    }
+
+    /// For machines.
+    pub fn json(&self) -> Value {
+        let rows = self.rows.iter().map(|row| match &row.outcome {
+            Outcome::Unsupported(reason) => {
+                json!({"kernel": row.name, "chosen": row.chosen, "unsupported": reason})
+            }
+            Outcome::Wrong(fault) => {
+                json!({"kernel": row.name, "chosen": row.chosen, "wrong": fault})
+            }
+            Outcome::Measured(f) => json!({
+                "kernel": row.name,
+                "chosen": row.chosen,
+                "best_ms": f.best * 1e3,
+                "median_ms": f.median * 1e3,
+                "processor_ms": f.processor.map(|time| time * 1e3),
+                "gflops": self.flops / f.best / 1e9,
+                "share_of_multiply_add": self.flops / f.best / self.ceilings.flops,
+                "gbytes_per_second": self.bytes / f.best / 1e9,
+                "share_of_copy": self.bytes / f.best / self.ceilings.copy,
+                "first_dispatch_ms": f.first * 1e3,
+                "prepare_ms": f.prepare * 1e3,
+                "pipelines": f.pipelines,
+                "workspace_bytes": f.workspace,
+                "plan": f.plan,
+            }),
+        });
+        json!({
+            "case": self.case,
+            "flop": self.flops,
+            "operand_bytes": self.bytes,
+            "multiply_add_gflops": self.ceilings.flops / 1e9,
+            "copy_gbytes_per_second": self.ceilings.copy / 1e9,
+            "chosen_over_plain": self.over_plain(),
+            "kernels": rows.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Row {
+    pub fn figures(&self) -> Option<&Figures> {
+        match &self.outcome {
+            Outcome::Measured(figures) => Some(figures),
+            _ => None,
+        }
+    }
+}
+
+/// Rates of one case as a share of another's, where both were measured: what
+/// an option or a length costs.
+pub fn ratios(all: &[Measured]) -> Vec<(String, f64)> {
+    let rate = |name: &str| {
+        let found = all.iter().find(|measured| measured.case.name == name)?;
+        found.chosen_rate()
+    };
+    let pairs = [
+        ("f16-kv", "prefill-64"),
+        ("causal", "prefill-64"),
+        ("window-256", "dense-4096"),
+        ("long", "long-2048"),
+    ];
+    let both = pairs.into_iter().filter_map(|(name, base)| {
+        let share = rate(name)? / rate(base)?;
+        Some((format!("rate of {name} over that of {base}"), share))
+    });
+    both.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(outcome: Outcome) -> Measured {
+        Measured {
+            case: Case::named("causal").unwrap(),
+            adapter: String::new(),
+            software: true,
+            processor: String::new(),
+            clock: String::new(),
+            ceilings: Ceilings {
+                flops: 8e9,
+                copy: 1e9,
+            },
+            flops: 2e9,
+            bytes: 1e6,
+            rows: vec![Row {
+                name: "tiled".to_owned(),
+                chosen: true,
+                outcome,
+            }],
+        }
+    }
+
+    fn taking(milliseconds: &[u64]) -> Outcome {
+        let runs: Vec<_> = milliseconds
+            .iter()
+            .map(|&n| Duration::from_millis(n))
+            .collect();
+        Outcome::Measured(Figures::of(&runs, None, Duration::from_millis(9)))
+    }
+
+    #[test]
+    fn the_best_of_each_figure_is_kept() {
+        let mut all = measured(taking(&[5, 2, 4]));
+        all.merge(&measured(taking(&[3, 3, 3])));
+        let figures = all.rows[0].figures().unwrap();
+        assert_eq!((figures.best, figures.median), (0.002, 0.003));
+        assert_eq!(all.chosen_rate(), Some(1e12));
+    }
+
+    #[test]
+    fn a_wrong_result_of_one_process_stays() {
+        let wrong = || Outcome::Wrong("off".to_owned());
+        for (first, second) in [(taking(&[1]), wrong()), (wrong(), taking(&[1]))] {
+            let mut all = measured(first);
+            all.merge(&measured(second));
+            assert!(all.is_wrong());
+            assert_eq!(all.chosen_rate(), None);
+            assert!(all.lines().iter().any(|line| line.contains("WRONG RESULT")));
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! One case in this process: every contender is run, checked, then timed.
+
+use std::time::{Duration, Instant};
+
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::index;
+use wgpu_attention::reference::{self, Expected};
+use wgpu_attention::{
+    Attention, DType, Error, Kernel, Operands, Plan, PlanOptions, Problem, TensorView, Workspace,
+    wgpu,
+};
+
+use super::case::{Case, Values};
+use super::ceilings::Ceilings;
+use super::clock::{Clock, processor, processor_time};
+use super::figures::{Figures, Measured, Outcome, Row};
+use super::plain::Plain;
+use crate::report::{Reporter, Stop};
+
+/// What is timed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Contender {
+    /// The family of the planner's choice.
+    Chosen,
+    Family(Kernel),
+    Plain,
+}
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    pub runs: usize,
+    pub seconds: f64,
+}
+
+/// Rows that are compared with the float64 oracle, besides the first and the last.
+const SAMPLED_ROWS: usize = 48;
+
+pub fn measure(
+    attention: &Attention,
+    case: &Case,
+    contenders: &[Contender],
+    budget: Budget,
+    reporter: &Reporter,
+) -> Result<Measured, Stop> {
+    let clock = Clock::new(attention.device(), attention.queue());
+    reporter.doing("the adapter's ceilings");
+    let ceilings = Ceilings::measure(&clock)?;
+    reporter.doing("float64 oracle");
+    let values = Values::new(case);
+    let check = Check::new(case, &values)?;
+    let bench = Bench {
+        attention,
+        clock: &clock,
+        case,
+        budget,
+        check: &check,
+    };
+    let mut rows = Vec::new();
+    for contender in contenders {
+        let (name, outcome) = match contender {
+            Contender::Plain => {
+                reporter.doing("plain three-pass attention");
+                ("plain three-pass".to_owned(), bench.plain(&values)?)
+            }
+            Contender::Chosen => {
+                reporter.doing("the chosen kernel");
+                bench.library(None, &values)?
+            }
+            Contender::Family(kernel) => {
+                reporter.doing(kernel.name());
+                bench.library(Some(*kernel), &values)?
+            }
+        };
+        rows.push(Row {
+            name,
+            chosen: *contender == Contender::Chosen,
+            outcome,
+        });
+    }
+    let software = attention.adapter_info().device_type == wgpu::DeviceType::Cpu;
+    Ok(Measured {
+        case: case.clone(),
+        adapter: attention.adapter_line(),
+        software,
+        processor: processor(),
+        clock: clock.name().to_owned(),
+        ceilings,
+        flops: case.flops()?,
+        bytes: case.bytes(),
+        rows,
+    })
+}
+
+/// What some rows of the output have to be.
+struct Check {
+    rows: Vec<usize>,
+    dim: usize,
+    expected: [Expected; 2],
+}
+
+impl Check {
+    fn new(case: &Case, values: &Values) -> Result<Check, Error> {
+        let count = case.batch * case.heads * case.q_len;
+        let mut rng = StdRng::seed_from_u64(31);
+        let mut rows = index::sample(&mut rng, count, SAMPLED_ROWS.min(count)).into_vec();
+        rows.extend([0, count - 1]);
+        let inputs = values.inputs()?;
+        let options = case.options()?;
+        let expected = |dtype: DType| reference::forward_rows(&inputs, &options, dtype, &rows);
+        Ok(Check {
+            expected: [expected(case.dtype.dtype())?, expected(DType::F32)?],
+            dim: case.v_dim,
+            rows,
+        })
+    }
+
+    /// What is wrong with an output of that type, if anything is.
+    fn fault(&self, bytes: &[u8], dtype: DType) -> Option<String> {
+        let all = widen(bytes, dtype);
+        let sampled = self.rows.iter().flat_map(|row| {
+            let start = row * self.dim;
+            all[start..start + self.dim].iter().copied()
+        });
+        let sampled: Vec<f32> = sampled.collect();
+        let expected = match dtype {
+            DType::F32 => &self.expected[1],
+            _ => &self.expected[0],
+        };
+        let compared = reference::compare(&sampled, &expected.output, &expected.output_bound);
+        match compared {
+            Ok(comparison) if comparison.passed() => None,
+            Ok(comparison) => Some(format!("against float64: {comparison}")),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
+
+fn widen(bytes: &[u8], dtype: DType) -> Vec<f32> {
+    let halves = || {
+        bytes
+            .chunks_exact(2)
+            .map(|b| u16::from_le_bytes([b[0], b[1]]))
+    };
+    match dtype {
+        DType::F32 => bytemuck::pod_collect_to_vec(bytes),
+        DType::F16 => halves().map(|b| half::f16::from_bits(b).to_f32()).collect(),
+        DType::BF16 => halves()
+            .map(|b| half::bf16::from_bits(b).to_f32())
+            .collect(),
+    }
+}
+
+/// What every contender of a case is measured with.
+struct Bench<'a> {
+    attention: &'a Attention,
+    clock: &'a Clock<'a>,
+    case: &'a Case,
+    budget: Budget,
+    check: &'a Check,
+}
+
+/// Times of a contender's runs.
+struct Times {
+    first: Duration,
+    runs: Vec<Duration>,
+    processor: Option<Duration>,
+}
+
+impl Bench<'_> {
+    /// The library's kernels, as a guest would run them.
+    fn library(&self, kernel: Option<Kernel>, values: &Values) -> Result<(String, Outcome), Stop> {
+        let (clock, case) = (self.clock, self.case);
+        let [query, key, value] = values.data();
+        let dtype = case.dtype.dtype();
+        let count: usize = case.output_shape().iter().product();
+        let query_buffer = clock.filled("query", query.bytes());
+        let key_buffer = clock.filled("key", key.bytes());
+        let value_buffer = clock.filled("value", value.bytes());
+        let size = (count as u64 * dtype.size()).next_multiple_of(4);
+        let output_buffer = clock.filled("output", &vec![0xff; size as usize]);
+        let operands = Operands::new(
+            TensorView::bhsd(&query_buffer, query.dtype(), case.query_shape(), 0)?,
+            TensorView::bhsd(&key_buffer, key.dtype(), case.key_shape(), 0)?,
+            TensorView::bhsd(&value_buffer, value.dtype(), case.value_shape(), 0)?,
+            TensorView::bhsd(&output_buffer, dtype, case.output_shape(), 0)?,
+        );
+        let problem = Problem::forward(&operands, &case.options()?)?;
+        let mut options = PlanOptions::default();
+        options.kernel = kernel;
+        let plan = match Plan::new(&problem, self.attention.caps(), &options) {
+            Ok(plan) => plan,
+            Err(error) if error.is_unsupported() => {
+                let name = kernel.map_or("chosen", Kernel::name);
+                return Ok((name.to_owned(), Outcome::Unsupported(error.to_string())));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let name = plan.kernel().name().to_owned();
+        let before = self.attention.pipelines();
+        let started = Instant::now();
+        let prepared = self.attention.prepare(&plan)?;
+        let prepare = started.elapsed();
+        let workspace = match plan.workspace_bytes() {
+            0 => None,
+            bytes => Some(clock.buffer("workspace", bytes)),
+        };
+        let workspace = workspace.as_ref().map(Workspace::new);
+        let timed = self.timed(&output_buffer, size, dtype, |pass| {
+            prepared.record_in_pass(pass, &operands, workspace)
+        })?;
+        let times = match timed {
+            Ok(times) => times,
+            Err(fault) => return Ok((name, Outcome::Wrong(fault))),
+        };
+        let figures = Figures {
+            plan: plan.to_string(),
+            prepare: prepare.as_secs_f64(),
+            pipelines: self.attention.pipelines() - before,
+            workspace: plan.workspace_bytes(),
+            ..Figures::of(&times.runs, times.processor, times.first + prepare)
+        };
+        Ok((name, Outcome::Measured(figures)))
+    }
+
+    fn plain(&self, values: &Values) -> Result<Outcome, Stop> {
+        let (clock, case) = (self.clock, self.case);
+        if let Some(reason) = Plain::misfit(case, &clock.device.limits()) {
+            return Ok(Outcome::Unsupported(reason));
+        }
+        let started = Instant::now();
+        let plain = Plain::new(clock, case, &values.widened())?;
+        let prepare = started.elapsed();
+        let count: usize = case.output_shape().iter().product();
+        let timed = self.timed(&plain.output, count as u64 * 4, DType::F32, |pass| {
+            plain.record(pass);
+            Ok(())
+        })?;
+        Ok(match timed {
+            Err(fault) => Outcome::Wrong(fault),
+            Ok(times) => Outcome::Measured(Figures {
+                plan: "f32, one invocation a score, a row, an element".to_owned(),
+                prepare: prepare.as_secs_f64(),
+                pipelines: plain.dispatches(),
+                workspace: plain.scores,
+                ..Figures::of(&times.runs, times.processor, times.first + prepare)
+            }),
+        })
+    }
+
+    /// Runs once, compares the result, then runs until the budget is spent; or
+    /// what is wrong with the result.
+    fn timed(
+        &self,
+        output: &wgpu::Buffer,
+        size: u64,
+        dtype: DType,
+        record: impl Fn(&mut wgpu::ComputePass<'_>) -> Result<(), Error>,
+    ) -> Result<Result<Times, String>, Stop> {
+        // What was written to buffers is not part of the first run.
+        self.clock.queue.submit([]);
+        self.clock.read(output, 4)?;
+        let started = Instant::now();
+        self.clock.time(&record)?;
+        let first = started.elapsed();
+        let result = self.clock.read(output, size)?;
+        if let Some(fault) = self.check.fault(&result, dtype) {
+            return Ok(Err(fault));
+        }
+        let (started, busy) = (Instant::now(), processor_time());
+        let mut runs = Vec::new();
+        loop {
+            runs.push(self.clock.time(&record)?);
+            let spent = started.elapsed().as_secs_f64();
+            if runs.len() >= self.budget.runs || spent >= self.budget.seconds {
+                break;
+            }
+        }
+        let processor = busy.zip(processor_time()).map(|(from, to)| to - from);
+        if self.clock.read(output, size)? != result {
+            return Ok(Err("the last run gave other bits than the first".to_owned()));
+        }
+        Ok(Ok(Times {
+            first,
+            runs,
+            processor,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_row_is_found() {
+        let case = Case {
+            q_len: 5,
+            kv_len: 7,
+            v_dim: 3,
+            ..Case::named("causal").unwrap()
+        };
+        let values = Values::new(&case);
+        let check = Check::new(&case, &values).unwrap();
+        let inputs = values.inputs().unwrap();
+        let options = case.options().unwrap();
+        let mut right = wgpu_attention::cpu::forward(&inputs, &options)
+            .unwrap()
+            .output;
+        let fault = |output: &[f32]| check.fault(bytemuck::cast_slice(output), DType::F32);
+        assert_eq!(fault(&right), None);
+        for wrong in [0.0, f32::NAN] {
+            let last = right.len() - 1;
+            let kept = std::mem::replace(&mut right[last], wrong);
+            assert!(fault(&right).is_some());
+            right[last] = kept;
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! `bench`: how fast the kernels are on this adapter.
+//!
+//! Each case is measured in processes of its own, with the drivers' shader
+//! caches off: the first dispatch is cold, and the best of several processes
+//! evens out what differs from one to the next (on software adapters a third).
+
+mod case;
+mod ceilings;
+mod clock;
+mod figures;
+mod measure;
+mod plain;
+
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use serde_json::json;
+use wgpu_attention::{AdapterOptions, Attention, Kernel};
+
+use crate::backend::kernel_names;
+use crate::report::{Reporter, Stop};
+use case::{Case, NAMES, Storage};
+use figures::{Measured, ratios};
+use measure::{Budget, Contender, measure};
+
+/// Measures attention on an adapter: time, GFLOP/s, GB/s, and their share of
+/// what the adapter itself reaches in registers and when copying.
+///
+/// A forward pass counts 4 B H Nq Nk D operations, half of it for a causal
+/// square, only the visible pairs for windows; bytes are those of the operands,
+/// each once. Every result is compared with float64 before its time is
+/// printed. Without a case and a shape it measures prefill-64.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// A named case, or `all` of them; may be given several times.
+    #[arg(long, value_name = "NAME", value_parser = case_names(), conflicts_with = "shape")]
+    case: Vec<String>,
+    #[command(flatten)]
+    shape: Shape,
+    /// Kernel family; may be given several times [default: the planner's choice].
+    #[arg(long, value_parser = kernel_names())]
+    kernel: Vec<Kernel>,
+    /// Adds the staged path and a plain attention in three passes.
+    #[arg(long)]
+    compare: bool,
+    /// One JSON document.
+    #[arg(long)]
+    json: bool,
+    /// Most runs of a kernel in one process.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Seconds after which no further run of a kernel is begun.
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    seconds: f64,
+    /// Processes; the best of each figure counts.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    processes: u32,
+    /// Adapter whose name, driver or backend contains this, in any case
+    /// [default: the fastest kind].
+    #[arg(long, value_name = "NAME")]
+    adapter: Option<String>,
+    /// Asks the adapter for WebGPU's default limits and no features.
+    #[arg(long)]
+    default_limits: bool,
+    /// Measures in this process and prints what one process found.
+    #[arg(long, hide = true)]
+    one_process: bool,
+}
+
+/// A shape of one's own. What is not given is that of prefill-64.
+#[derive(Debug, Args)]
+#[group(id = "shape", multiple = true)]
+struct Shape {
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Query heads.
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
+    /// Key and value heads [default: as many as query heads].
+    #[arg(long, value_name = "N")]
+    kv_heads: Option<usize>,
+    #[arg(long, value_name = "N")]
+    q_len: Option<usize>,
+    /// Keys [default: as many as queries].
+    #[arg(long, value_name = "N")]
+    kv_len: Option<usize>,
+    #[arg(long, value_name = "N")]
+    head_dim: Option<usize>,
+    /// Width of a value [default: head_dim].
+    #[arg(long, value_name = "N")]
+    v_dim: Option<usize>,
+    /// Storage type.
+    #[arg(long)]
+    dtype: Option<Storage>,
+    /// Storage type of key and value [default: dtype].
+    #[arg(long)]
+    kv_dtype: Option<Storage>,
+    /// Query i sees keys up to its own position only; the last query stands at
+    /// the last key.
+    #[arg(long)]
+    causal: bool,
+    /// A query sees the last N keys up to its own position, itself included.
+    #[arg(long, value_name = "N")]
+    window: Option<u32>,
+}
+
+fn case_names() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(NAMES.into_iter().chain(["all"]))
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number".to_owned())?;
+    match seconds.is_finite() && seconds >= 0.0 {
+        true => Ok(seconds),
+        false => Err("expected a finite number of at least 0".to_owned()),
+    }
+}
+
+impl Shape {
+    fn case(&self) -> Result<Case, Stop> {
+        let base = Case::named("prefill-64").ok_or("no base case")?;
+        let heads = self.heads.unwrap_or(base.heads);
+        let q_len = self.q_len.unwrap_or(base.q_len);
+        let head_dim = self.head_dim.unwrap_or(base.head_dim);
+        let dtype = self.dtype.unwrap_or(base.dtype);
+        let case = Case {
+            name: "shape".to_owned(),
+            batch: self.batch.unwrap_or(base.batch),
+            heads,
+            kv_heads: self.kv_heads.unwrap_or(heads),
+            q_len,
+            kv_len: self.kv_len.unwrap_or(q_len),
+            head_dim,
+            v_dim: self.v_dim.unwrap_or(head_dim),
+            dtype,
+            kv_dtype: self.kv_dtype.unwrap_or(dtype),
+            causal: self.causal,
+            window: self.window,
+        };
+        let axes = [
+            ("batch", case.batch),
+            ("heads", case.heads),
+            ("kv-heads", case.kv_heads),
+            ("q-len", case.q_len),
+            ("kv-len", case.kv_len),
+            ("head-dim", case.head_dim),
+            ("v-dim", case.v_dim),
+        ];
+        for (flag, n) in axes {
+            // 2^30 is the library's own limit of an axis.
+            if n == 0 || n > wgpu_attention::MAX_SEQUENCE {
+                let most = wgpu_attention::MAX_SEQUENCE;
+                return Err(format!("--{flag}: expected 1 to {most}, got {n}").into());
+            }
+        }
+        let of_16_gib = case.bytes() > (1u64 << 34) as f64;
+        if of_16_gib {
+            return Err("the operands take more than 16 GiB".into());
+        }
+        case.options()?;
+        Ok(case)
+    }
+}
+
+impl BenchArgs {
+    fn cases(&self) -> Result<Vec<Case>, Stop> {
+        if self.case.is_empty() {
+            let mut case = self.shape.case()?;
+            let base = Case::named("prefill-64").ok_or("no base case")?;
+            if case.flags() == base.flags() {
+                case = base;
+            }
+            return Ok(vec![case]);
+        }
+        let all = self.case.iter().any(|name| name == "all");
+        let names = NAMES.into_iter();
+        let wanted = names.filter(|&name| all || self.case.iter().any(|given| given == name));
+        Ok(wanted.filter_map(Case::named).collect())
+    }
+
+    fn contenders(&self) -> Vec<Contender> {
+        let mut contenders: Vec<Contender> = match self.kernel.is_empty() {
+            true => vec![Contender::Chosen],
+            false => self.kernel.iter().copied().map(Contender::Family).collect(),
+        };
+        let staged = Contender::Family(Kernel::Staged);
+        if self.compare {
+            if !contenders.contains(&staged) {
+                contenders.push(staged);
+            }
+            contenders.push(Contender::Plain);
+        }
+        contenders
+    }
+
+    fn attention(&self) -> Result<Attention, Stop> {
+        let mut options = AdapterOptions::default().default_limits(self.default_limits);
+        options.name = self.adapter.clone();
+        Ok(Attention::with_adapter(&options)?)
+    }
+
+    fn budget(&self) -> Budget {
+        Budget {
+            runs: self.runs as usize,
+            seconds: self.seconds,
+        }
+    }
+
+    /// One process's measurement of a case.
+    fn child(&self, case: &Case) -> Result<Measured, Stop> {
+        let program = std::env::current_exe().map_err(|e| format!("this program: {e}"))?;
+        let mut child = Command::new(program);
+        child.args(["bench", "--one-process"]).args(case.flags());
+        child.args(["--runs", &self.runs.to_string()]);
+        child.args(["--seconds", &self.seconds.to_string()]);
+        for kernel in &self.kernel {
+            child.args(["--kernel", kernel.name()]);
+        }
+        if self.compare {
+            child.arg("--compare");
+        }
+        if let Some(adapter) = &self.adapter {
+            child.args(["--adapter", adapter]);
+        }
+        if self.default_limits {
+            child.arg("--default-limits");
+        }
+        // So that a first dispatch compiles: Mesa's cache, and NVIDIA's.
+        child.env("MESA_SHADER_CACHE_DISABLE", "1");
+        child.env("__GL_SHADER_DISK_CACHE", "0");
+        let output = child.stderr(Stdio::piped()).output();
+        let output = output.map_err(|e| format!("this program again: {e}"))?;
+        if !output.status.success() {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let errors = errors.trim().trim_start_matches("error: ");
+            return Err(format!("{}: {errors}", case.name).into());
+        }
+        let mut measured: Measured = serde_json::from_slice(&output.stdout)
+            .map_err(|e| format!("{}: a process wrote no figures: {e}", case.name))?;
+        measured.case.name.clone_from(&case.name);
+        Ok(measured)
+    }
+}
+
+pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
+    let cases = args.cases()?;
+    if args.one_process {
+        let reporter = Reporter::spinning();
+        let attention = args.attention()?;
+        for case in &cases {
+            let contenders = args.contenders();
+            let measured = measure(&attention, case, &contenders, args.budget(), &reporter)?;
+            let text = serde_json::to_string(&measured).map_err(|e| e.to_string())?;
+            reporter.line(text)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let reporter = Reporter::counting(cases.len() * args.processes as usize);
+    let mut all: Vec<Measured> = Vec::new();
+    for case in &cases {
+        let mut best: Option<Measured> = None;
+        for process in 1..=args.processes {
+            reporter.doing(format!("{}, process {process}", case.name));
+            let measured = args.child(case)?;
+            match &mut best {
+                None => best = Some(measured),
+                Some(best) => best.merge(&measured),
+            }
+            reporter.step();
+        }
+        let Some(best) = best else { continue };
+        if !args.json {
+            if all.is_empty() {
+                for line in head(&best, args) {
+                    reporter.line(line)?;
+                }
+            }
+            for line in best.lines() {
+                reporter.line(line)?;
+            }
+        }
+        all.push(best);
+    }
+    let ratios = ratios(&all);
+    match args.json {
+        true => reporter.line(format!("{:#}", document(&all, &ratios, args)))?,
+        false => {
+            if !ratios.is_empty() {
+                reporter.line("")?;
+            }
+            for (what, ratio) in &ratios {
+                reporter.line(format!("{what}: {ratio:.2}"))?;
+            }
+        }
+    }
+    Ok(ExitCode::from(u8::from(all.iter().any(Measured::is_wrong))))
+}
+
+fn head(measured: &Measured, args: &BenchArgs) -> Vec<String> {
+    let mut lines = vec![
+        format!("adapter    {}", measured.adapter),
+        format!("processor  {}", measured.processor),
+        format!(
+            "clock      {}; best of {} process{}, shader caches off",
+            measured.clock,
+            args.processes,
+            if args.processes == 1 { "" } else { "es" }
+        ),
+    ];
+    if measured.software {
+        lines.push(
+            "           (a driver that runs on the CPU: says nothing about a GPU)".to_owned(),
+        );
+    }
+    lines
+}
+
+fn document(all: &[Measured], ratios: &[(String, f64)], args: &BenchArgs) -> serde_json::Value {
+    let first = all.first();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "adapter": first.map(|measured| &measured.adapter),
+        "software_adapter": first.map(|measured| measured.software),
+        "processor": first.map(|measured| &measured.processor),
+        "clock": first.map(|measured| &measured.clock),
+        "processes": args.processes,
+        "cases": all.iter().map(Measured::json).collect::<Vec<_>>(),
+        "ratios": ratios.iter().map(|(what, ratio)| json!({"of": what, "ratio": ratio})).collect::<Vec<_>>(),
+    })
+}
