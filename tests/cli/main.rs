@@ -1,8 +1,10 @@
 //! The program from outside: what it prints, how it exits, what it leaves on
 //! the disk. Most of it runs on the oracle, which needs no adapter; the kernels
-//! run the bundled cases in `check.rs` and the demo in `show.rs`.
+//! run the bundled cases in `check.rs` and the demo in `show.rs`, and a
+//! small shape in `bench.rs`.
 #![cfg(feature = "cli")]
 
+mod bench;
 mod check;
 mod run;
 mod show;

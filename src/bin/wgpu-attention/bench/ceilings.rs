@@ -35,7 +35,7 @@ const MOST_TRIPS: u32 = 32_768;
 const COPIED: u64 = 64 << 20;
 /// vec4 values that one invocation copies.
 const COPIES: u32 = 4;
-const REPEATS: usize = 5;
+const REPEATS: usize = 4;
 
 impl Ceilings {
     /// Measures both; an error if a kernel's result is wrong.

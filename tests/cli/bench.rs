@@ -1,0 +1,137 @@
+//! `bench`: what it prints for a small shape, and what it refuses.
+
+use serde_json::Value;
+
+use crate::{run, stderr, stdout};
+
+/// Grouped heads, odd sizes, two storage types, causal with a window.
+const SHAPE: [&str; 17] = [
+    "--batch",
+    "2",
+    "--heads",
+    "4",
+    "--kv-heads",
+    "2",
+    "--q-len",
+    "19",
+    "--kv-len",
+    "35",
+    "--head-dim",
+    "24",
+    "--v-dim",
+    "12",
+    "--causal",
+    "--window",
+    "9",
+];
+
+const SHORT: [&str; 5] = ["bench", "--runs", "2", "--seconds", "0.1"];
+
+fn documents(args: &[&str]) -> Value {
+    let output = run(SHORT.iter().chain(["--json"].iter()).chain(args));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_shape_is_measured_against_ceilings_and_plain_attention() {
+    let shape = [&SHAPE[..], &["--dtype", "bf16", "--kv-dtype", "f16"]].concat();
+    let document = documents(&[&shape[..], &["--compare", "--processes", "2"]].concat());
+    assert!(
+        document["adapter"]
+            .as_str()
+            .is_some_and(|name| !name.is_empty())
+    );
+    assert!(
+        document["processor"]
+            .as_str()
+            .is_some_and(|name| name.contains("threads"))
+    );
+    assert_eq!(document["processes"], 2);
+    let cases = document["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 1);
+    let case = &cases[0];
+    // Rows 16 to 34 of the last 19 see 9 keys each.
+    assert_eq!(
+        case["flop"],
+        2.0 * (24.0 + 12.0) * f64::from(2 * 4 * 19 * 9)
+    );
+    assert!(case["multiply_add_gflops"].as_f64() > Some(0.0));
+    assert!(case["copy_gbytes_per_second"].as_f64() > Some(0.0));
+    let kernels = case["kernels"].as_array().unwrap();
+    let names: Vec<_> = kernels
+        .iter()
+        .map(|k| k["kernel"].as_str().unwrap())
+        .collect();
+    assert_eq!(names.len(), 3);
+    assert_eq!(names[1..], ["staged", "plain three-pass"]);
+    assert_eq!(kernels[0]["chosen"], true);
+    for kernel in kernels {
+        let figure = |name: &str| kernel[name].as_f64().unwrap_or(f64::NAN);
+        let (best, median, first) = (
+            figure("best_ms"),
+            figure("median_ms"),
+            figure("first_dispatch_ms"),
+        );
+        assert!(0.0 < best && best <= median && best < first, "{kernel}");
+        assert!(
+            figure("gflops") > 0.0 && figure("share_of_copy") > 0.0,
+            "{kernel}"
+        );
+        assert!(figure("share_of_multiply_add") < 1.0, "{kernel}");
+        assert!(kernel["pipelines"].as_u64() > Some(0), "{kernel}");
+    }
+    let ratio = figure_of(&kernels[2], "best_ms") / figure_of(&kernels[0], "best_ms");
+    assert!((case["over_plain"].as_f64().unwrap() / ratio - 1.0).abs() < 1e-9);
+}
+
+fn figure_of(kernel: &Value, name: &str) -> f64 {
+    kernel[name].as_f64().unwrap()
+}
+
+#[test]
+fn a_table_is_printed_for_people() {
+    let output = run(SHORT.iter().chain(&SHAPE).chain(&["--kernel", "tiled"]));
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    for word in [
+        "adapter ",
+        "processor ",
+        "GFLOP/s",
+        "first ms",
+        "  tiled ",
+        "plan  kernel: Tiled",
+    ] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    assert!(text.contains("heads 4 over 2 kv heads, queries 19, keys 35, head_dim 24 and 12"));
+}
+
+#[test]
+fn mistakes_are_refused() {
+    for (args, message) in [
+        (&["--case", "prefill"][..], "prefill-64"),
+        (&["--case", "causal", "--q-len", "3"], "cannot be used with"),
+        (&["--q-len", "0"], "--q-len: expected 1 to"),
+        (&["--window", "0"], "window: expected at least 1 key"),
+        (&["--seconds", "nan"], "a finite number"),
+        (
+            &["--heads", "3", "--kv-heads", "2"],
+            "a multiple of the 2 kv heads",
+        ),
+        (
+            &["--adapter", "no such adapter"],
+            "no adapter: none matches",
+        ),
+        (
+            &["--q-len", "1000000000", "--kv-len", "1000000000"],
+            "16 GiB",
+        ),
+    ] {
+        let output = run(["bench"].iter().chain(args));
+        let errors = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {errors}");
+        assert!(errors.contains(message), "{args:?}: {errors}");
+        assert!(output.stdout.is_empty());
+    }
+}
