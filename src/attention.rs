@@ -8,7 +8,8 @@ use crate::faults::Faults;
 use crate::kernel::Access;
 use crate::operands::Operands;
 use crate::options::Options;
-use crate::pipeline::{Pipeline, PipelineCache, scoped};
+use crate::pipeline::{Pipeline, Pipelines, scoped};
+use crate::pipeline_cache;
 use crate::plan::{Plan, PlanOptions};
 use crate::problem::Problem;
 use crate::warm::IDLE_UNIFORM;
@@ -28,7 +29,7 @@ pub(crate) struct Shared {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,
     pub caps: DeviceCaps,
-    pipelines: PipelineCache,
+    pub pipelines: Pipelines,
     /// Bound where a problem has no bias, mask or list: a slot of 256 bytes for
     /// each binding, so that no two of them overlap; one buffer for what is
     /// read and one for what is written, which wgpu keeps apart by buffer.
@@ -81,7 +82,7 @@ impl Attention {
                 device: device.clone(),
                 queue: queue.clone(),
                 caps: DeviceCaps::of(device),
-                pipelines: PipelineCache::default(),
+                pipelines: Pipelines::new(pipeline_cache::empty(device)?),
                 idle: [inputs, outputs],
                 idle_uniform,
                 faults,

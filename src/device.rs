@@ -119,7 +119,7 @@ impl Attention {
         let (limits, features) = if options.default_limits {
             (wgpu::Limits::default(), wgpu::Features::empty())
         } else {
-            let wanted = wgpu::Features::TIMESTAMP_QUERY;
+            let wanted = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PIPELINE_CACHE;
             (adapter.limits(), adapter.features() & wanted)
         };
         let request = adapter.request_device(&wgpu::DeviceDescriptor {

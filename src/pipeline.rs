@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, Result};
@@ -20,38 +20,65 @@ pub(crate) struct Pipeline {
 type Key = (Shader, Specialization);
 
 /// Pipelines made so far on one device.
-#[derive(Debug, Default)]
-pub(crate) struct PipelineCache {
+#[derive(Debug)]
+pub(crate) struct Pipelines {
     made: Mutex<HashMap<Key, Arc<Pipeline>>>,
+    /// Where the driver keeps what can be saved, if the device has such a thing.
+    saved: Mutex<Option<wgpu::PipelineCache>>,
 }
 
-impl PipelineCache {
+impl Pipelines {
+    /// None made; `saved` receives what the driver compiles.
+    pub fn new(saved: Option<wgpu::PipelineCache>) -> Self {
+        Pipelines {
+            made: Mutex::default(),
+            saved: Mutex::new(saved),
+        }
+    }
+
+    /// The driver's cache.
+    pub fn saved(&self) -> Option<wgpu::PipelineCache> {
+        lock(&self.saved).clone()
+    }
+
+    /// Makes pipelines from now on with another cache.
+    pub fn save_in(&self, cache: wgpu::PipelineCache) {
+        *lock(&self.saved) = Some(cache);
+    }
+
     /// The pipeline for `key`, made now if it is new.
     ///
     /// Two threads that ask for the same new key may both make it; one is kept.
     pub fn get(&self, device: &wgpu::Device, key: Key) -> Result<Arc<Pipeline>> {
-        if let Some(pipeline) = self.lock().get(&key) {
+        if let Some(pipeline) = lock(&self.made).get(&key) {
             return Ok(pipeline.clone());
         }
         let label = key.0.name();
         let made = scoped(device, &format!("creating pipeline {label}"), || {
-            create(device, key)
+            create(device, key, self.saved().as_ref())
         })?;
-        Ok(self.lock().entry(key).or_insert(Arc::new(made)).clone())
+        Ok(lock(&self.made)
+            .entry(key)
+            .or_insert(Arc::new(made))
+            .clone())
     }
 
     /// Number of pipelines made so far.
     pub fn len(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<Pipeline>>> {
-        // The map is whole even if a thread panicked while holding it.
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.made).len()
     }
 }
 
-fn create(device: &wgpu::Device, (shader, specialization): Key) -> Pipeline {
+/// What is locked here is whole even if a thread panicked while holding it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn create(
+    device: &wgpu::Device,
+    (shader, specialization): Key,
+    cache: Option<&wgpu::PipelineCache>,
+) -> Pipeline {
     let label = Some(shader.name());
     let composed = compose(shader, specialization);
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
@@ -93,7 +120,7 @@ fn create(device: &wgpu::Device, (shader, specialization): Key) -> Pipeline {
             zero_initialize_workgroup_memory: false,
             ..Default::default()
         },
-        cache: None,
+        cache,
     });
     Pipeline { pipeline, layout }
 }

@@ -185,6 +185,14 @@ pub fn as_in_a_browser(attention: &Attention) -> Result<Attention> {
     Ok(attention)
 }
 
+/// Pipeline cache data as another adapter, driver or crate would have left it.
+pub fn foreign_pipeline_cache(attention: &Attention, data: &[u8]) -> Option<Vec<u8>> {
+    let mut info = attention.adapter_info();
+    info.driver_info.push_str(" of another year");
+    let key = crate::pipeline_cache::key(&info)?;
+    Some(crate::pipeline_cache::seal(&key, data))
+}
+
 /// The box that the kernels work out from a uniform, read back from it alone.
 fn covers(p: &Params, shader: Shader) -> [Range<usize>; 3] {
     let a_head = match shader {
