@@ -1,6 +1,10 @@
 // Gathers one list (lengths, segments, sinks, slopes) from the caller's buffer
 // into the `aux` region, so that the attention kernels need one binding for all
 // of them.
+//
+// In range: n < count; the plan binds `source` up to word source + count, and
+// `aux` whole, which the lists fill without overlap (src/aux.rs). No loop, no
+// division.
 
 struct CopyParams {
     source: u32,

@@ -2,6 +2,14 @@
 // heads and rows, and all keys; 0 past the sequence's lengths.
 //
 // One workgroup of 64 lanes per 64 rows x 32 keys.
+//
+// In range, with staged_softmax's argument for the box: load_query and load_key
+// index 0 unless row < row_end and depth < qk_dim, with rows_end <= row_end and
+// kv_len clamped to the tensor's; `scores` is guarded by i < row_end and
+// first + k < kv_len. wg_left: 15 * 16 + 15 < 256, wg_right: 15 * 8 + 7 < 128,
+// wg_scores: 63 * 9 + 7 < 576, as trips_depth is 16 and trips_rows 8
+// (src/passes.rs). Loops: the trips, and ceil(qk_dim / 16). Divisors:
+// column_tiles, row_tiles, heads and group are at least 1.
 
 var<workgroup> wg_sequence: Sequence;
 

@@ -7,6 +7,17 @@
 // can be left out whatever they are).
 //
 // One workgroup of 64 lanes per row.
+//
+// In range: past the first return number < workgroups = batches * heads * rows,
+// so b, h and i lie in the pass's box. For a box the plan binds each operand
+// from its first corner's element (`base`) to its last corner's, all keys
+// included (src/split.rs; tests/plan compares the sums), and j < kv_len
+// throughout: `scores`, `bias` and `mask_words` are read at such places only,
+// `stats` at the row's one or two words. `aux` holds a whole list wherever its
+// rule is set, indexed by batch, batch and row, batch and key, or head; what the
+// lists hold is clamped (lengths) or never becomes an index. wg_reduce: lane and
+// lane + width are below 64. Loops: j grows by 64 to kv_len <= 2^30, width
+// halves to 0. rows and heads are at least 1 where there is a workgroup.
 
 const STAGE_SOFTCAPPED: u32 = 1u;
 const STAGE_MASKED: u32 = 2u;

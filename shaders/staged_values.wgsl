@@ -1,6 +1,15 @@
 // Last stage of the staged path: O = P V, from the weights in `scores`.
 //
 // One workgroup of 64 lanes per 64 rows x 64 value columns.
+//
+// In range, with staged_softmax's argument for the box: load_weight indexes 0
+// unless i < rows_end <= row_end and the key is below keys.y <= kv_len,
+// load_value unless the same and column < v_dim; store_output is guarded by
+// i < row_end and c < v_dim, and its run ends at v_dim. wg_left: 15 * 16 + 15 and
+// 3 * 64 + 56 + 7 < 256, wg_scores: 63 * 9 + 7 < 576, wg_factors: 7 * 8 + 7 < 64, as
+// trips_depth is 16 and trips_rows 8. Loops: `first` starts at or below kv_len
+// or the loop is empty, and grows by 32 to kv_len <= 2^30; a run has at most 4
+// words. Divisors as in staged_scores.
 
 var<workgroup> wg_sequence: Sequence;
 

@@ -131,7 +131,8 @@ impl Attention {
         let device = self.device();
         let mut pipelines = Vec::with_capacity(plan.passes.len());
         for pass in &plan.passes {
-            let key = (pass.shader, pass.specialization);
+            let checked = plan.force_checks || !pass.shader.is_proven();
+            let key = (pass.shader, pass.specialization, checked);
             pipelines.push(self.shared.pipelines.get(device, key)?);
         }
         let align = u64::from(device.limits().min_uniform_buffer_offset_alignment);

@@ -191,6 +191,20 @@ impl Shader {
             .any(|(slot, _)| matches!(slot, Slot::Key | Slot::Value))
     }
 
+    /// Whether a comment in its root proves that every index is in range, every
+    /// loop ends and no divisor is 0, whatever the buffers hold. Such a shader
+    /// runs without wgpu's runtime checks. Whoever changes an index, a loop or a
+    /// division of the root or its modules checks the proof or removes it here.
+    pub fn is_proven(self) -> bool {
+        match self {
+            Shader::StagedScores
+            | Shader::StagedSoftmax
+            | Shader::StagedValues
+            | Shader::CopyWords => true,
+            Shader::ForwardTiled => false,
+        }
+    }
+
     /// Modules before the root, in order of dependence.
     pub(crate) fn modules(self) -> &'static [Module] {
         match self {

@@ -17,7 +17,9 @@ pub(crate) struct Pipeline {
     pub layout: wgpu::BindGroupLayout,
 }
 
-type Key = (Shader, Specialization);
+/// What a pipeline is made from; the last says whether wgpu's checks of
+/// indices, loops and divisions are in it.
+type Key = (Shader, Specialization, bool);
 
 /// Pipelines made so far on one device.
 #[derive(Debug)]
@@ -76,15 +78,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn create(
     device: &wgpu::Device,
-    (shader, specialization): Key,
+    (shader, specialization, checked): Key,
     cache: Option<&wgpu::PipelineCache>,
 ) -> Pipeline {
     let label = Some(shader.name());
-    let composed = compose(shader, specialization);
-    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label,
-        source: wgpu::ShaderSource::Wgsl(composed.text.into()),
-    });
+    let module = module(device, shader, specialization, checked);
     let buffer = |binding: u32, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
         binding,
         visibility: wgpu::ShaderStages::COMPUTE,
@@ -123,6 +121,34 @@ fn create(
         cache,
     });
     Pipeline { pipeline, layout }
+}
+
+/// The shader module, without runtime checks unless `checked`.
+#[allow(unsafe_code)]
+fn module(
+    device: &wgpu::Device,
+    shader: Shader,
+    specialization: Specialization,
+    checked: bool,
+) -> wgpu::ShaderModule {
+    let descriptor = wgpu::ShaderModuleDescriptor {
+        label: Some(shader.name()),
+        source: wgpu::ShaderSource::Wgsl(compose(shader, specialization).text.into()),
+    };
+    if checked {
+        return device.create_shader_module(descriptor);
+    }
+    debug_assert!(shader.is_proven());
+    // SAFETY: wgpu asks for a shader that indexes in range, whose loops end and
+    // whose divisors are not 0. Callers pass `checked` unless `is_proven`: then
+    // the shader's text proves it from the uniform and the bindings of a plan.
+    // Those come from `Plan::new` alone; `Prepared::check_operands` compares
+    // the operands at each recording, and the idle workgroups of `warm_up`
+    // return before they index anything.
+    unsafe {
+        let checks = wgpu::ShaderRuntimeChecks::unchecked();
+        device.create_shader_module_trusted(descriptor, checks)
+    }
 }
 
 /// Runs object creation inside error scopes, so that a refusal becomes our

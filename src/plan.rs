@@ -23,6 +23,10 @@ pub struct PlanOptions {
     /// Needed where the workspace, or the operands of a later call, will lie in
     /// the same buffers as inputs.
     pub shared_buffers: bool,
+    /// Keep wgpu's runtime checks of indices, loops and divisions in every
+    /// shader. Without this, shaders that are proven to need none (the proof is
+    /// in their text) are compiled without them.
+    pub force_checks: bool,
 }
 
 impl PlanOptions {
@@ -35,6 +39,12 @@ impl PlanOptions {
     /// Sets [`PlanOptions::shared_buffers`].
     pub fn shared_buffers(mut self, shared: bool) -> Self {
         self.shared_buffers = shared;
+        self
+    }
+
+    /// Sets [`PlanOptions::force_checks`].
+    pub fn force_checks(mut self, force: bool) -> Self {
+        self.force_checks = force;
         self
     }
 }
@@ -88,6 +98,7 @@ pub struct Plan {
     pub(crate) kernel: Kernel,
     pub(crate) why: String,
     pub(crate) shared: bool,
+    pub(crate) force_checks: bool,
     pub(crate) passes: Vec<Pass>,
     pub(crate) aux: AuxLayout,
     /// Bytes of the workspace before the scores: the gathered lists.
@@ -112,6 +123,7 @@ impl Plan {
                 kernel,
                 why,
                 shared,
+                force_checks: options.force_checks,
                 passes: Vec::new(),
                 aux,
                 scores_start: 0,
@@ -175,6 +187,7 @@ impl Plan {
             kernel,
             why,
             shared,
+            force_checks: options.force_checks,
             passes,
             aux,
             scores_start,

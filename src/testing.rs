@@ -185,6 +185,11 @@ pub fn as_in_a_browser(attention: &Attention) -> Result<Attention> {
     Ok(attention)
 }
 
+/// Whether some shader of a family runs without wgpu's runtime checks.
+pub fn runs_unchecked(kernel: crate::Kernel) -> bool {
+    kernel.shaders().iter().any(|shader| shader.is_proven())
+}
+
 /// Pipeline cache data as another adapter, driver or crate would have left it.
 pub fn foreign_pipeline_cache(attention: &Attention, data: &[u8]) -> Option<Vec<u8>> {
     let mut info = attention.adapter_info();

@@ -10,7 +10,8 @@ use gpu::guest::{Guest, Ran, Setup};
 use gpu::memory::Layout;
 use gpu::{Report, gpu, kernels, oracle};
 use wgpu_attention::reference::compare;
-use wgpu_attention::{DType, Kernel, PlanOptions, Polarity};
+use wgpu_attention::testing::runs_unchecked;
+use wgpu_attention::{Attention, DType, Kernel, PlanOptions, Polarity};
 
 fn forced(kernel: Kernel) -> Setup {
     Setup {
@@ -20,8 +21,27 @@ fn forced(kernel: Kernel) -> Setup {
 }
 
 fn run(case: &OwnedCase, kernel: Kernel) -> Ran {
-    let ran = Guest::run(gpu(), case, &forced(kernel));
-    ran.unwrap_or_else(|error| panic!("{kernel:?} {}: {error}", case.name))
+    run_as(case, &forced(kernel))
+        .unwrap_or_else(|error| panic!("{kernel:?} {}: {error}", case.name))
+}
+
+/// Runs as planned; where that is without wgpu's runtime checks, with them too,
+/// to the same bits.
+fn run_as(case: &OwnedCase, setup: &Setup) -> Result<Ran, String> {
+    let ran = Guest::run(gpu(), case, setup)?;
+    if setup.plan.kernel.is_some_and(runs_unchecked) {
+        let mut checked = setup.clone();
+        checked.plan = checked.plan.force_checks(true);
+        let checked = Guest::run(gpu(), case, &checked)?;
+        let bits = |ran: &Ran| -> Vec<u32> {
+            let values = ran.output.iter().chain(&ran.stats);
+            values.map(|x| x.to_bits()).collect()
+        };
+        if bits(&ran) != bits(&checked) {
+            return Err("runtime checks change the result".to_owned());
+        }
+    }
+    Ok(ran)
 }
 
 /// The checks themselves: an output that was not written and a byte beside it
@@ -228,7 +248,7 @@ fn compare_layouts(report: &mut Report, case: &OwnedCase, setup: &Setup) {
             ..setup.clone()
         };
         let what = format!("{kernel:?} {setup:?} {}", case.name);
-        let ran = Guest::run(gpu(), case, &setup);
+        let ran = run_as(case, &setup);
         if let Some(ran) = report.expect_ok(&what, ran) {
             report.same_bits(&what, &run(case, kernel), &ran);
         }
@@ -294,4 +314,22 @@ fn expanded_keys_and_values() {
         }
     }
     report.finish(4 * 2 * 2 * 2 * 8 * 9 * 7);
+}
+
+/// The switch is no decoration: with it the proven shaders are compiled anew.
+#[test]
+fn forced_checks_are_other_pipelines() {
+    let case = generate(1, Shape::f32([1, 2, 5, 4], 1, 7, 3), &[]);
+    for kernel in kernels() {
+        let attention = Attention::new(gpu().device(), gpu().queue()).unwrap();
+        let mut made = Vec::new();
+        for force in [false, true] {
+            let mut setup = forced(kernel);
+            setup.plan = setup.plan.force_checks(force);
+            Guest::new(&attention, &case, &setup).unwrap();
+            made.push(attention.pipelines());
+        }
+        assert_eq!(made[1] > made[0], runs_unchecked(kernel), "{made:?}");
+    }
+    assert!(runs_unchecked(Kernel::Staged));
 }
