@@ -1,5 +1,6 @@
 //! What planning needs to know of a device.
 
+use crate::class::{DeviceClass, is_llvmpipe};
 use crate::kernel::Kernel;
 use crate::plan::check_device;
 
@@ -28,6 +29,8 @@ pub struct DeviceCaps {
     /// invocation's loops, without an error. Mesa's llvmpipe (lavapipe) does
     /// after 65,535; `None` where no such limit is known.
     pub max_loop_iterations: Option<u32>,
+    /// The kind of device, which says what kernels suit it.
+    pub class: DeviceClass,
 }
 
 /// `LP_MAX_TGSI_LOOP_ITERATIONS` of Mesa.
@@ -37,10 +40,10 @@ impl DeviceCaps {
     /// The capabilities of a device.
     pub fn of(device: &wgpu::Device) -> Self {
         let info = device.adapter_info();
-        let llvmpipe = info.driver == "llvmpipe" || info.name.starts_with("llvmpipe");
         DeviceCaps {
             checks_writable_aliasing: info.backend == wgpu::Backend::BrowserWebGpu,
-            max_loop_iterations: llvmpipe.then_some(LLVMPIPE_LOOP_ITERATIONS),
+            max_loop_iterations: is_llvmpipe(&info).then_some(LLVMPIPE_LOOP_ITERATIONS),
+            class: DeviceClass::of(&info),
             ..DeviceCaps::from_limits(&device.limits())
         }
     }
@@ -57,6 +60,7 @@ impl DeviceCaps {
             max_compute_workgroup_storage_size: limits.max_compute_workgroup_storage_size,
             checks_writable_aliasing: false,
             max_loop_iterations: None,
+            class: DeviceClass::Unknown,
         }
     }
 

@@ -83,6 +83,7 @@ mod aux;
 #[cfg(all(feature = "blocking", not(target_family = "wasm")))]
 mod blocking;
 mod caps;
+mod class;
 pub mod cpu;
 mod device;
 mod encode;
@@ -117,6 +118,7 @@ mod warm;
 
 pub use attention::{Attention, Prepared};
 pub use caps::DeviceCaps;
+pub use class::{Candidate, DeviceClass, Evidence};
 pub use device::AdapterOptions;
 pub use encode::Workspace;
 pub use error::{Error, Result};

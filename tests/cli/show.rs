@@ -16,6 +16,21 @@ fn info_names_adapters_limits_and_kernels() {
         assert!(text.contains(word), "{word} in {text}");
     }
     let json: serde_json::Value = serde_json::from_slice(&run(["info", "--json"]).stdout).unwrap();
+    let class = json["class"].as_str().unwrap();
+    assert!(
+        text.contains(&format!("{class}, its kernels, best first:")),
+        "{text}"
+    );
+    let rows = json["candidates"].as_array().unwrap();
+    assert!(rows.len() >= 2);
+    for row in rows {
+        let [kernel, evidence, source] =
+            ["kernel", "evidence", "source"].map(|key| row[key].as_str().unwrap());
+        assert!(
+            text.contains(&format!("{kernel}: {source} ({evidence})")),
+            "{text}"
+        );
+    }
     assert!(json["adapters"][0]["max_compute_workgroup_storage_size"].as_u64() >= Some(16384));
     assert!(!json["kernels"].as_array().unwrap().is_empty());
 }

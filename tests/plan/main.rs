@@ -5,6 +5,7 @@
 mod noop;
 
 mod check;
+mod classes;
 mod limits;
 mod snapshots;
 mod splits;

@@ -18,7 +18,7 @@ fn plans_print() {
     let by_default = Plan::new(&problem, &caps, &PlanOptions::default()).unwrap();
     let expected = "
 problem: B 2 Hq 4 Hkv 2 Nq 5 Nk 7 Dqk 8 Dv 6, query F32, key and value F32, output F32
-kernel: Tiled (one pass, memory linear in the sequence length)
+kernel: Tiled (unknown device: one pass, memory linear in the sequence length, judgement)
 workspace: 0 bytes
   forward_tiled: 8 x 1 workgroups of 64
 ";
@@ -63,7 +63,7 @@ workspace: 1376 bytes
     assert_eq!(on_host.kernel(), Kernel::Tiled);
     assert_eq!(
         on_host.why(),
-        "one pass, memory linear in the sequence length"
+        "unknown device: one pass, memory linear in the sequence length, judgement"
     );
 
     let halves = Sizes { q_len: 0, ..SMALL };
@@ -76,7 +76,7 @@ workspace: 1376 bytes
     );
     let expected = "
 problem: B 2 Hq 4 Hkv 2 Nq 0 Nk 7 Dqk 8 Dv 6, query BF16, key and value BF16, output F32
-kernel: Tiled (one pass, memory linear in the sequence length)
+kernel: Tiled (unknown device: one pass, memory linear in the sequence length, judgement)
 buffers: all bound read_write, inputs share a written buffer
 workspace: 0 bytes
 nothing to do: an axis is empty

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use wgpu_attention::{Attention, wgpu};
+use wgpu_attention::{Attention, DeviceClass, wgpu};
 
-use crate::backend::{BackendArgs, kernels};
+use crate::backend::{Backend, BackendArgs, kernels};
 use crate::report::{Reporter, Stop, one_line};
 use crate::system;
 
@@ -27,6 +27,13 @@ pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
     let adapters = Attention::adapters();
     let adapters: Vec<Value> = adapters.iter().map(describe).collect();
     let chosen = args.backend.open();
+    let (class, rows) = match &chosen {
+        Ok(Backend::Gpu(attention, _)) => {
+            let class = attention.caps().class;
+            (Some(class), class.candidates())
+        }
+        _ => (None, [].as_slice()),
+    };
     let kernels = match &chosen {
         Ok(backend) => kernels(backend),
         Err(_) => Vec::new(),
@@ -36,6 +43,12 @@ pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
             "version": env!("CARGO_PKG_VERSION"),
             "adapters": adapters,
             "chosen": chosen.as_ref().ok().map(|b| b.describe()),
+            "class": class.map(DeviceClass::name),
+            "candidates": rows.iter().map(|row| json!({
+                "kernel": row.kernel.name(),
+                "evidence": row.evidence.to_string(),
+                "source": row.source,
+            })).collect::<Vec<_>>(),
             "error": chosen.as_ref().err().map(one_line),
             "kernels": kernels.iter().map(|(what, kernel)| json!({"for": what, "kernel": kernel})).collect::<Vec<_>>(),
         });
@@ -63,6 +76,12 @@ pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
             }
         }
     }
+    if let Some(class) = class {
+        reporter.line(format!("  {class}, its kernels, best first:"))?;
+    }
+    for row in rows {
+        reporter.line(format!("    {row}"))?;
+    }
     for (what, kernel) in &kernels {
         reporter.line(format!("  {what}: {kernel}"))?;
     }
@@ -78,6 +97,7 @@ fn describe(adapter: &wgpu::Adapter) -> Value {
         "backend": info.backend.to_string(),
         "type": format!("{:?}", info.device_type),
         "driver": format!("{} {}", info.driver, info.driver_info).trim(),
+        "class": DeviceClass::of(&info).name(),
         "max_buffer_size": limits.max_buffer_size,
         "max_storage_buffer_binding_size": limits.max_storage_buffer_binding_size,
         "max_storage_buffers_per_shader_stage": limits.max_storage_buffers_per_shader_stage,

@@ -1,0 +1,216 @@
+//! Device classes: which kernels suit which kind of device, best first, and how
+//! that is known.
+
+use std::fmt;
+
+use crate::kernel::Kernel;
+
+/// A kind of device, as far as the choice of a kernel goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceClass {
+    /// Mesa's llvmpipe (lavapipe), a driver on the CPU, before Mesa 23.
+    OldLlvmpipe,
+    /// Mesa's llvmpipe from Mesa 23 on.
+    Llvmpipe,
+    /// Google's SwiftShader, a driver on the CPU.
+    SwiftShader,
+    /// Any other driver on the CPU (WARP).
+    Software,
+    /// A GPU by AMD.
+    Amd,
+    /// A GPU by Apple.
+    Apple,
+    /// A GPU by Intel.
+    Intel,
+    /// A Mali GPU by Arm.
+    Mali,
+    /// A GPU by NVIDIA.
+    Nvidia,
+    /// An Adreno GPU by Qualcomm.
+    Qualcomm,
+    /// Whatever a browser has: it does not tell.
+    Browser,
+    /// Anything else.
+    Unknown,
+}
+
+/// How a row of the table is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Evidence {
+    /// Timed on such a device.
+    Measured,
+    /// Taken from what a compiler for such a device reports: registers, spills,
+    /// instructions.
+    StaticFigure,
+    /// Thought out, not yet looked at.
+    Judgement,
+}
+
+/// A kernel that may suit a class of devices: a row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Candidate {
+    /// The kernel family.
+    pub kernel: Kernel,
+    /// How its place is known.
+    pub evidence: Evidence,
+    /// Where the evidence comes from.
+    pub source: &'static str,
+}
+
+impl DeviceClass {
+    /// Every class.
+    pub const ALL: &[DeviceClass] = &[
+        DeviceClass::OldLlvmpipe,
+        DeviceClass::Llvmpipe,
+        DeviceClass::SwiftShader,
+        DeviceClass::Software,
+        DeviceClass::Amd,
+        DeviceClass::Apple,
+        DeviceClass::Intel,
+        DeviceClass::Mali,
+        DeviceClass::Nvidia,
+        DeviceClass::Qualcomm,
+        DeviceClass::Browser,
+        DeviceClass::Unknown,
+    ];
+
+    /// The class of an adapter.
+    pub fn of(info: &wgpu::AdapterInfo) -> Self {
+        if info.backend == wgpu::Backend::BrowserWebGpu {
+            return DeviceClass::Browser;
+        }
+        if is_llvmpipe(info) {
+            return match mesa_version(&info.driver_info) {
+                Some(..23) => DeviceClass::OldLlvmpipe,
+                _ => DeviceClass::Llvmpipe,
+            };
+        }
+        let names = format!("{} {}", info.name, info.driver).to_lowercase();
+        if names.contains("swiftshader") {
+            return DeviceClass::SwiftShader;
+        }
+        if info.device_type == wgpu::DeviceType::Cpu {
+            return DeviceClass::Software;
+        }
+        match info.vendor {
+            0x1002 => DeviceClass::Amd,
+            0x106b => DeviceClass::Apple,
+            0x10de => DeviceClass::Nvidia,
+            0x13b5 => DeviceClass::Mali,
+            0x5143 => DeviceClass::Qualcomm,
+            0x8086 => DeviceClass::Intel,
+            // Metal gives no number, only a name.
+            _ if names.starts_with("apple") => DeviceClass::Apple,
+            _ if names.starts_with("amd") => DeviceClass::Amd,
+            _ if names.starts_with("intel") => DeviceClass::Intel,
+            _ => DeviceClass::Unknown,
+        }
+    }
+
+    /// What it is called in a plan.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceClass::OldLlvmpipe => "llvmpipe before Mesa 23",
+            DeviceClass::Llvmpipe => "llvmpipe",
+            DeviceClass::SwiftShader => "SwiftShader",
+            DeviceClass::Software => "driver on the CPU",
+            DeviceClass::Amd => "AMD GPU",
+            DeviceClass::Apple => "Apple GPU",
+            DeviceClass::Intel => "Intel GPU",
+            DeviceClass::Mali => "Mali GPU",
+            DeviceClass::Nvidia => "NVIDIA GPU",
+            DeviceClass::Qualcomm => "Qualcomm GPU",
+            DeviceClass::Browser => "device in a browser",
+            DeviceClass::Unknown => "unknown device",
+        }
+    }
+
+    /// The kernels for such devices, best first. Planning takes the first that
+    /// the device's features and limits allow for the problem.
+    pub fn candidates(self) -> &'static [Candidate] {
+        match self {
+            DeviceClass::OldLlvmpipe => OLD_LLVMPIPE,
+            DeviceClass::Llvmpipe => LLVMPIPE,
+            DeviceClass::SwiftShader => SWIFTSHADER,
+            _ => ONE_PASS,
+        }
+    }
+}
+
+/// A row of the table.
+const fn row(kernel: Kernel, evidence: Evidence, source: &'static str) -> Candidate {
+    Candidate {
+        kernel,
+        evidence,
+        source,
+    }
+}
+
+use Evidence::{Judgement, Measured};
+
+// Times are processor seconds of one thread for B 1, H 2, N 512, D 64, f32, on
+// a virtual core of an AMD EPYC, the best of nine.
+
+const OLD_LLVMPIPE: &[Candidate] = &[
+    row(Kernel::Tiled, Measured, "0.25 s on Mesa 22.3.6"),
+    row(Kernel::Staged, Measured, "0.30 s on Mesa 22.3.6"),
+];
+
+const LLVMPIPE: &[Candidate] = &[
+    row(Kernel::Tiled, Measured, "TODO s on Mesa 25.0.7"),
+    row(Kernel::Staged, Measured, "TODO s on Mesa 25.0.7"),
+];
+
+const SWIFTSHADER: &[Candidate] = &[
+    row(Kernel::Tiled, Measured, "TODO s"),
+    row(Kernel::Staged, Measured, "TODO s"),
+];
+
+/// GPUs, and what is not known.
+const ONE_PASS: &[Candidate] = &[
+    row(
+        Kernel::Tiled,
+        Judgement,
+        "one pass, memory linear in the sequence length",
+    ),
+    row(
+        Kernel::Staged,
+        Judgement,
+        "three passes, every score is written and read again",
+    ),
+];
+
+pub(crate) fn is_llvmpipe(info: &wgpu::AdapterInfo) -> bool {
+    info.driver == "llvmpipe" || info.name.starts_with("llvmpipe")
+}
+
+/// The number after "Mesa ".
+fn mesa_version(driver_info: &str) -> Option<u32> {
+    let (_, version) = driver_info.split_once("Mesa ")?;
+    let digits = version.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+impl fmt::Display for DeviceClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Evidence::Measured => "measured",
+            Evidence::StaticFigure => "static figure",
+            Evidence::Judgement => "judgement",
+        })
+    }
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.kernel, self.source, self.evidence)
+    }
+}
