@@ -2,13 +2,14 @@
 
 use crate::attention::Prepared;
 use crate::error::{Error, Result};
+use crate::host::DType;
 use crate::kernel::{Access, Slot};
-use crate::lists::{ListKind, ListSource};
+use crate::lists::{ListKind, ListRef, ListSource};
 use crate::operands::Operands;
 use crate::pipeline::scoped;
 use crate::plan::Pass;
-use crate::problem::{Goal, PHASE, Problem};
-use crate::spans::named_spans;
+use crate::problem::{Call, Geometry, Goal, PHASE};
+use crate::spans::NamedSpans;
 use crate::tensor::{List, Span};
 
 /// Scratch memory that a plan asked for with [`crate::Plan::workspace_bytes`].
@@ -73,9 +74,9 @@ impl Prepared {
         Ok(())
     }
 
-    fn dispatch(&self, pass: &mut wgpu::ComputePass<'_>, groups: &[wgpu::BindGroup]) {
-        let passes = self.plan.passes.iter().zip(&self.pipelines).zip(groups);
-        for ((planned, pipeline), group) in passes {
+    fn dispatch(&self, pass: &mut wgpu::ComputePass<'_>, groups: &BindGroups) {
+        let passes = self.plan.passes.iter().zip(&self.pipelines);
+        for ((planned, pipeline), group) in passes.zip(groups.iter()) {
             pass.set_pipeline(&pipeline.pipeline);
             pass.set_bind_group(0, group, &[]);
             pass.dispatch_workgroups(planned.grid[0], planned.grid[1], 1);
@@ -88,7 +89,7 @@ impl Prepared {
         &self,
         operands: &Operands<'_>,
         workspace: Option<Workspace<'_>>,
-    ) -> Result<Vec<wgpu::BindGroup>> {
+    ) -> Result<BindGroups> {
         self.attention.check_faults()?;
         self.check_operands(operands)?;
         self.check_workspace(operands, workspace.as_ref())?;
@@ -97,94 +98,101 @@ impl Prepared {
             operands,
             workspace,
         };
-        let mut bound = Vec::new();
-        for (index, planned) in self.plan.passes.iter().enumerate() {
-            let bindings = resolver.bindings(index, planned)?;
-            if self.attention.caps().checks_writable_aliasing {
-                check_aliasing(planned, &bindings)?;
-            }
-            bound.push(bindings);
-        }
-        let make = |(index, bindings): (usize, &Vec<wgpu::BufferBinding<'_>>)| {
-            let entries: Vec<_> = bindings
-                .iter()
-                .enumerate()
-                .map(|(binding, resource)| wgpu::BindGroupEntry {
-                    binding: binding as u32,
-                    resource: wgpu::BindingResource::Buffer(resource.clone()),
-                })
-                .collect();
-            let descriptor = wgpu::BindGroupDescriptor {
-                label: Some(self.plan.passes[index].shader.name()),
-                layout: &self.pipelines[index].layout,
-                entries: &entries,
-            };
-            self.attention.device().create_bind_group(&descriptor)
-        };
         // Refused for a buffer of another device, or a destroyed one.
         scoped(self.attention.device(), "binding the operands", || {
-            bound.iter().enumerate().map(make).collect()
-        })
+            let mut groups = BindGroups::for_passes(self.plan.passes.len());
+            for (index, planned) in self.plan.passes.iter().enumerate() {
+                groups.put(index, self.bind_group(index, planned, &resolver)?);
+            }
+            Ok(groups)
+        })?
     }
 
+    fn bind_group(
+        &self,
+        index: usize,
+        planned: &Pass,
+        resolver: &Resolver<'_>,
+    ) -> Result<wgpu::BindGroup> {
+        let uniforms = self.uniforms.as_ref().ok_or_else(|| internal("uniform"))?;
+        let uniform = wgpu::BufferBinding {
+            buffer: uniforms,
+            offset: self.uniform_starts[index],
+            size: wgpu::BufferSize::new(planned.uniform.bytes().len() as u64),
+        };
+        let mut bindings: [_; MOST_BINDINGS] = std::array::from_fn(|_| uniform.clone());
+        let count = planned.binds.len() + 1;
+        resolver.resolve(planned, &mut bindings[1..count])?;
+        if self.attention.caps().checks_writable_aliasing {
+            check_aliasing(planned, &bindings[1..count])?;
+        }
+        let entries: [_; MOST_BINDINGS] = std::array::from_fn(|binding| wgpu::BindGroupEntry {
+            binding: binding as u32,
+            resource: wgpu::BindingResource::Buffer(bindings[binding].clone()),
+        });
+        let descriptor = wgpu::BindGroupDescriptor {
+            label: Some(planned.shader.name()),
+            layout: &self.pipelines[index].layout,
+            entries: &entries[..count],
+        };
+        Ok(self.attention.device().create_bind_group(&descriptor))
+    }
+
+    /// Compares the operands with the plan's. No text is made unless they differ.
     fn check_operands(&self, operands: &Operands<'_>) -> Result<()> {
         let plan = &self.plan.problem;
-        let now = match &plan.goal {
-            Goal::Forward => Problem::forward(operands, &plan.options)?,
-            Goal::Stage(stage, region) => {
-                Problem::stage(operands, &plan.options, *stage, region.clone())?
-            }
-        };
-        let mismatch = |operand: &'static str, expected: String, actual: String| {
-            Err(Error::PlanMismatch {
-                operand,
-                expected,
-                actual,
-            })
-        };
-        macro_rules! same {
-            ($operand:literal, $($field:ident),+) => {
-                $(if now.$field != plan.$field {
-                    return mismatch(
-                        $operand,
-                        format!("{:?}", plan.$field),
-                        format!("{:?}", now.$field),
-                    );
-                })+
-            };
-        }
-        same!("query", query, query_dtype);
-        same!("key", key, kv_dtype);
-        same!("value", value);
-        same!("output", output, output_dtype);
-        same!("bias", bias);
-        same!("mask", mask);
-        same!("stats", stats);
-        for kind in ListKind::ALL {
-            let (was, is) = (plan.list(kind), now.list(kind));
+        let now = Call::new(operands, &plan.options, &plan.goal)?;
+        let tensors = [
+            ("query", (plan.query, plan.query_dtype), now.query),
+            ("key", (plan.key, plan.kv_dtype), now.key),
+            ("value", (plan.value, plan.kv_dtype), now.value),
+            ("output", (plan.output, plan.output_dtype), now.output),
+        ];
+        for (operand, was, is) in tensors {
             if was != is {
-                let text = |source: Option<&ListSource>| match source {
-                    None => "no list".to_owned(),
-                    Some(ListSource::Host(words)) => format!("{} host values", words.len()),
-                    Some(ListSource::Buffer { len, phase }) => {
-                        format!("{len} values in a buffer at byte {phase} modulo 256")
-                    }
-                };
-                let host = |s: Option<&ListSource>| matches!(s, Some(ListSource::Host(_)));
-                let note = if host(was) && host(is) {
-                    " with other values"
-                } else {
-                    ""
-                };
-                return mismatch(kind.name(), text(was), text(is) + note);
+                return Err(mismatch(operand, placed(was), placed(is)));
             }
+        }
+        if plan.bias != now.bias {
+            return Err(mismatch(
+                "bias",
+                given(plan.bias.map(placed)),
+                given(now.bias.map(placed)),
+            ));
+        }
+        if plan.mask != now.mask {
+            return Err(mismatch("mask", given(plan.mask), given(now.mask)));
+        }
+        if plan.stats != now.stats {
+            let text = |(geometry, kind)| format!("{kind:?}, {geometry}");
+            return Err(mismatch(
+                "stats",
+                given(plan.stats.map(text)),
+                given(now.stats.map(text)),
+            ));
+        }
+        for kind in ListKind::ALL {
+            let was = plan.list(kind).map(ListSource::borrowed);
+            let is = now.lists[kind as usize];
+            if was == is {
+                continue;
+            }
+            let note = match (was, is) {
+                (Some(ListRef::Host(_)), Some(ListRef::Host(_))) => " with other values",
+                _ => "",
+            };
+            let text = |list: Option<ListRef<'_>>| match list {
+                None => "no list".to_owned(),
+                Some(list) => list.to_string(),
+            };
+            return Err(mismatch(kind.name(), text(was), text(is) + note));
         }
         if now.shared && !self.plan.shared {
-            return mismatch(
+            return Err(mismatch(
                 "output",
                 "buffers that hold no input (see PlanOptions::shared_buffers)".to_owned(),
                 "a buffer that also holds an input".to_owned(),
-            );
+            ));
         }
         Ok(())
     }
@@ -233,8 +241,8 @@ impl Prepared {
             buffer: workspace.buffer,
             bytes: workspace.offset..end,
         };
-        for (other, other_span, _) in named_spans(operands) {
-            if span.overlaps(&other_span) {
+        for (other, other_span, _) in NamedSpans::of(operands).iter() {
+            if span.overlaps(other_span) {
                 return Err(Error::Overlap {
                     written: "workspace",
                     other,
@@ -253,6 +261,56 @@ impl Prepared {
     }
 }
 
+/// Bindings of the largest dispatch: its uniform and eight storage buffers.
+const MOST_BINDINGS: usize = 9;
+
+/// Dispatches whose bind groups need no allocation of ours: all lists gathered,
+/// then the staged path.
+const FEW: usize = 12;
+
+/// One bind group a dispatch, all made before the first is recorded.
+struct BindGroups {
+    few: [Option<wgpu::BindGroup>; FEW],
+    /// Used instead of `few` by plans with more dispatches.
+    many: Vec<Option<wgpu::BindGroup>>,
+}
+
+impl BindGroups {
+    fn for_passes(count: usize) -> Self {
+        BindGroups {
+            few: [const { None }; FEW],
+            many: vec![None; if count > FEW { count } else { 0 }],
+        }
+    }
+
+    fn put(&mut self, index: usize, group: wgpu::BindGroup) {
+        match self.many.is_empty() {
+            true => self.few[index] = Some(group),
+            false => self.many[index] = Some(group),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &wgpu::BindGroup> {
+        self.few.iter().chain(&self.many).flatten()
+    }
+}
+
+fn mismatch(operand: &'static str, expected: String, actual: String) -> Error {
+    Error::PlanMismatch {
+        operand,
+        expected,
+        actual,
+    }
+}
+
+fn placed((geometry, dtype): (Geometry, DType)) -> String {
+    format!("{dtype:?}, {geometry}")
+}
+
+fn given<T: ToString>(operand: Option<T>) -> String {
+    operand.map_or_else(|| "none".to_owned(), |found| found.to_string())
+}
+
 /// Turns a plan's slots into buffer ranges.
 struct Resolver<'a> {
     prepared: &'a Prepared,
@@ -261,29 +319,24 @@ struct Resolver<'a> {
 }
 
 impl<'a> Resolver<'a> {
-    /// The uniform, then the storage buffers of one dispatch.
-    fn bindings(&self, index: usize, planned: &Pass) -> Result<Vec<wgpu::BufferBinding<'a>>> {
-        let mut bindings = Vec::with_capacity(planned.binds.len() + 1);
-        let uniforms = self.prepared.uniforms.as_ref();
-        bindings.push(wgpu::BufferBinding {
-            buffer: uniforms.ok_or_else(|| internal("uniform"))?,
-            offset: self.prepared.uniform_starts[index],
-            size: wgpu::BufferSize::new(planned.uniform.bytes().len() as u64),
-        });
+    /// The storage buffers of one dispatch.
+    fn resolve(&self, planned: &Pass, bindings: &mut [wgpu::BufferBinding<'a>]) -> Result<()> {
         let slots = planned.binds.iter().zip(planned.shader.slots());
-        for (position, (bind, (_, access))) in slots.enumerate() {
-            let Some((start, end)) = bind.range else {
-                bindings.push(self.prepared.attention.idle_slot(position, *access));
-                continue;
+        let all = slots.zip(bindings).enumerate();
+        for (position, ((bind, (_, access)), binding)) in all {
+            *binding = match bind.range {
+                None => self.prepared.attention.idle_slot(position, *access),
+                Some((start, end)) => {
+                    let (buffer, origin) = self.locate(bind.slot, planned)?;
+                    wgpu::BufferBinding {
+                        buffer,
+                        offset: origin + start,
+                        size: wgpu::BufferSize::new(end - start),
+                    }
+                }
             };
-            let (buffer, origin) = self.locate(bind.slot, planned)?;
-            bindings.push(wgpu::BufferBinding {
-                buffer,
-                offset: origin + start,
-                size: wgpu::BufferSize::new(end - start),
-            });
         }
-        Ok(bindings)
+        Ok(())
     }
 
     /// The buffer of a slot, and the byte its ranges count from.
@@ -334,27 +387,21 @@ fn list_span<'a>(operands: &Operands<'a>, kind: ListKind) -> Option<Span<'a>> {
 
 /// The plan binds a slot that the checked operands lack: a fault of this crate.
 fn internal(slot: &'static str) -> Error {
-    Error::PlanMismatch {
-        operand: slot,
-        expected: "an operand".to_owned(),
-        actual: "none".to_owned(),
-    }
+    mismatch(slot, "an operand".to_owned(), "none".to_owned())
 }
 
 /// In a browser the ranges of one dispatch that are bound read_write must not
 /// overlap, down to the alignment.
 fn check_aliasing(planned: &Pass, bindings: &[wgpu::BufferBinding<'_>]) -> Result<()> {
-    let is_writable = |access: Access| access == Access::Write || planned.specialization.shared;
     let slots = planned.shader.slots().iter();
-    let all = planned.binds.iter().zip(&bindings[1..]).zip(slots);
-    let named: Vec<_> = all
-        .filter(|(_, (_, access))| is_writable(*access))
-        .map(|(pair, _)| pair)
-        .collect();
+    let all = planned.binds.iter().zip(bindings).zip(slots);
+    let writable =
+        all.filter(|(_, (_, access))| *access == Access::Write || planned.specialization.shared);
     let range =
         |b: &wgpu::BufferBinding<'_>| b.offset..b.offset + b.size.map_or(0, wgpu::BufferSize::get);
-    for (index, (bind, binding)) in named.iter().enumerate() {
-        for (other, other_binding) in &named[index + 1..] {
+    let mut others = writable.map(|((bind, binding), _)| (bind, binding));
+    while let Some((bind, binding)) = others.next() {
+        for (other, other_binding) in others.clone() {
             let (a, b) = (range(binding), range(other_binding));
             if binding.buffer == other_binding.buffer && a.start < b.end && b.start < a.end {
                 return Err(Error::Overlap {

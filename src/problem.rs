@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::host::{DType, Dims, Polarity};
-use crate::lists::{ListKind, ListSource, collect_lists};
+use crate::lists::{ListKind, ListRefs, ListSource, collect_lists};
 use crate::operands::Operands;
 use crate::options::Options;
-use crate::spans::{check_overlap, check_usage, check_writable, named_spans};
+use crate::spans::{NamedSpans, check_overlap, check_usage, check_writable};
 use crate::stage::Stage;
-use crate::tensor::{Stats, TensorView};
+use crate::tensor::{MaskView, Stats, TensorView};
 
 /// Largest alignment of a binding offset that WebGPU allows a device to ask
 /// for; what is left of an offset modulo this belongs to the problem.
@@ -47,6 +47,16 @@ impl Geometry {
     fn of(view: &TensorView<'_>) -> Self {
         let size = view.dtype.size();
         Geometry::new(view.shape, view.strides, size, view.span().bytes.start)
+    }
+}
+
+impl fmt::Display for Geometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "shape {:?}, strides {:?}, from byte {} modulo {PHASE}",
+            self.shape, self.strides, self.phase
+        )
     }
 }
 
@@ -112,6 +122,23 @@ pub struct Problem {
     pub(crate) shared: bool,
 }
 
+/// A validated call as its operands have it, nothing owned: what a problem is
+/// made from, and what a later call is compared with. Making one allocates
+/// nothing unless it fails.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub dims: Dims,
+    pub query: (Geometry, DType),
+    pub key: (Geometry, DType),
+    pub value: (Geometry, DType),
+    pub output: (Geometry, DType),
+    pub bias: Option<(Geometry, DType)>,
+    pub mask: Option<MaskGeometry>,
+    pub stats: Option<(Geometry, Stats)>,
+    pub lists: ListRefs<'a>,
+    pub shared: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct MaskGeometry {
     pub geometry: Geometry,
@@ -148,6 +175,67 @@ impl Problem {
     }
 
     fn new(operands: &Operands<'_>, options: &Options, goal: Goal) -> Result<Problem> {
+        let call = Call::new(operands, options, &goal)?;
+        let lists = ListKind::ALL.into_iter().zip(call.lists);
+        Ok(Problem {
+            goal,
+            dims: call.dims,
+            options: *options,
+            query: call.query.0,
+            query_dtype: call.query.1,
+            key: call.key.0,
+            value: call.value.0,
+            kv_dtype: call.key.1,
+            output: call.output.0,
+            output_dtype: call.output.1,
+            bias: call.bias,
+            mask: call.mask,
+            stats: call.stats,
+            lists: lists
+                .filter_map(|(kind, list)| Some((kind, list?.to_owned())))
+                .collect(),
+            shared: call.shared,
+        })
+    }
+
+    /// The sizes.
+    pub fn dims(&self) -> Dims {
+        self.dims
+    }
+
+    /// The options.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Whether an input lies in a buffer that is also written, so that every
+    /// buffer has to be bound read_write.
+    pub fn shares_buffers(&self) -> bool {
+        self.shared
+    }
+
+    /// Floating-point operations by the usual count, 4 B Hq Nq Nk D with
+    /// (Dqk + Dv) / 2 for D, masks not considered.
+    pub fn flops(&self) -> f64 {
+        let d = &self.dims;
+        let pairs = d.rows() as f64 * d.kv_len as f64;
+        2.0 * pairs * (d.qk_dim + d.v_dim) as f64
+    }
+
+    pub(crate) fn list(&self, kind: ListKind) -> Option<&ListSource> {
+        let found = self.lists.iter().find(|(k, _)| *k == kind);
+        found.map(|(_, source)| source)
+    }
+
+    pub(crate) fn has_device_lists(&self) -> bool {
+        let is_buffer = |(_, source): &(_, ListSource)| matches!(source, ListSource::Buffer { .. });
+        self.lists.iter().any(is_buffer)
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Validates the operands of a call for a goal.
+    pub fn new(operands: &Operands<'a>, options: &Options, goal: &Goal) -> Result<Self> {
         options.validate()?;
         let Operands {
             query,
@@ -165,7 +253,7 @@ impl Problem {
                 format!("{:?}", value.dtype),
             ));
         }
-        let output_shape = match &goal {
+        let output_shape = match goal {
             Goal::Forward => dims.output_shape(),
             Goal::Stage(_, region) => {
                 region.check(&dims)?;
@@ -210,32 +298,19 @@ impl Problem {
             }
         }
         let lists = collect_lists(operands, options, &dims)?;
-        let spans = named_spans(operands);
+        let spans = NamedSpans::of(operands);
         check_usage(&spans)?;
         let shared = check_overlap(&spans)?;
-        Ok(Problem {
-            goal,
+        let placed = |view: &TensorView<'_>| (Geometry::of(view), view.dtype);
+        Ok(Call {
             dims,
-            options: *options,
-            query: Geometry::of(query),
-            query_dtype: query.dtype,
-            key: Geometry::of(key),
-            value: Geometry::of(value),
-            kv_dtype: key.dtype,
-            output: Geometry::of(output),
-            output_dtype: output.dtype,
-            bias: operands.bias.map(|b| (Geometry::of(&b), b.dtype)),
-            mask: operands.mask.map(|m| {
-                let start = m.span().bytes.start;
-                let shape = m.storage_shape();
-                MaskGeometry {
-                    geometry: Geometry::new(shape, m.strides, m.element_size(), start),
-                    bits: m.bits,
-                    polarity: m.polarity,
-                    key_stride: if m.shape[3] <= 1 { 0 } else { m.strides[3] },
-                }
-            }),
-            stats: operands.stats.map(|s| {
+            query: placed(query),
+            key: placed(key),
+            value: placed(value),
+            output: placed(output),
+            bias: operands.bias.as_ref().map(placed),
+            mask: operands.mask.as_ref().map(MaskGeometry::of),
+            stats: operands.stats.as_ref().map(|s| {
                 let shape = s.storage_shape();
                 let strides = crate::tensor::contiguous(shape);
                 let geometry = Geometry::new(shape, strides, 4, s.span().bytes.start);
@@ -245,39 +320,28 @@ impl Problem {
             shared,
         })
     }
+}
 
-    /// The sizes.
-    pub fn dims(&self) -> Dims {
-        self.dims
+impl MaskGeometry {
+    fn of(mask: &MaskView<'_>) -> Self {
+        let (shape, start) = (mask.storage_shape(), mask.span().bytes.start);
+        MaskGeometry {
+            geometry: Geometry::new(shape, mask.strides, mask.element_size(), start),
+            bits: mask.bits,
+            polarity: mask.polarity,
+            key_stride: if mask.shape[3] <= 1 {
+                0
+            } else {
+                mask.strides[3]
+            },
+        }
     }
+}
 
-    /// The options.
-    pub fn options(&self) -> Options {
-        self.options
-    }
-
-    /// Whether an input lies in a buffer that is also written, so that every
-    /// buffer has to be bound read_write.
-    pub fn shares_buffers(&self) -> bool {
-        self.shared
-    }
-
-    /// Floating-point operations by the usual count, 4 B Hq Nq Nk D with
-    /// (Dqk + Dv) / 2 for D, masks not considered.
-    pub fn flops(&self) -> f64 {
-        let d = &self.dims;
-        let pairs = d.rows() as f64 * d.kv_len as f64;
-        2.0 * pairs * (d.qk_dim + d.v_dim) as f64
-    }
-
-    pub(crate) fn list(&self, kind: ListKind) -> Option<&ListSource> {
-        let found = self.lists.iter().find(|(k, _)| *k == kind);
-        found.map(|(_, source)| source)
-    }
-
-    pub(crate) fn has_device_lists(&self) -> bool {
-        let is_buffer = |(_, source): &(_, ListSource)| matches!(source, ListSource::Buffer { .. });
-        self.lists.iter().any(is_buffer)
+impl fmt::Display for MaskGeometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = if self.bits { "words of bits" } else { "bytes" };
+        write!(f, "{unit}, true is {:?}, {}", self.polarity, self.geometry)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::operands::Operands;
-use crate::tensor::{Span, TensorView};
+use crate::tensor::{List, MaskView, Span, StatsView, TensorView};
 
 /// An output may not overlap itself.
 pub(crate) fn check_writable(operand: &'static str, view: &TensorView<'_>) -> Result<()> {
@@ -10,13 +10,10 @@ pub(crate) fn check_writable(operand: &'static str, view: &TensorView<'_>) -> Re
         return Ok(());
     }
     // Sorted by stride, each axis has to step over all that the smaller ones span.
-    let mut axes: Vec<(usize, usize)> = (0..4)
-        .filter(|&axis| view.shape[axis] > 1)
-        .map(|axis| (view.strides[axis], view.shape[axis]))
-        .collect();
+    let mut axes = [0, 1, 2, 3].map(|axis| (view.strides[axis], view.shape[axis]));
     axes.sort_unstable();
     let mut spanned = 1usize;
-    for (stride, len) in axes {
+    for (stride, len) in axes.into_iter().filter(|&(_, len)| len > 1) {
         if stride < spanned {
             return Err(Error::Layout {
                 operand,
@@ -32,41 +29,48 @@ pub(crate) fn check_writable(operand: &'static str, view: &TensorView<'_>) -> Re
 /// An operand's name, its bytes, and whether it is written.
 pub(crate) type NamedSpan<'a> = (&'static str, Span<'a>, bool);
 
-pub(crate) fn named_spans<'a>(operands: &Operands<'a>) -> Vec<NamedSpan<'a>> {
-    let mut spans = vec![
-        ("output", operands.output.span(), true),
-        ("query", operands.query.span(), false),
-        ("key", operands.key.span(), false),
-        ("value", operands.value.span(), false),
-    ];
-    if let Some(stats) = &operands.stats {
-        spans.push(("stats", stats.span(), true));
-    }
-    if let Some(bias) = &operands.bias {
-        spans.push(("bias", bias.span(), false));
-    }
-    if let Some(mask) = &operands.mask {
-        spans.push(("mask", mask.span(), false));
-    }
-    let lists = [
-        ("kv_lengths", operands.kv_lengths.and_then(|l| l.span())),
-        ("q_lengths", operands.q_lengths.and_then(|l| l.span())),
-        ("offsets", operands.offsets.and_then(|l| l.span())),
-        ("q_segments", operands.q_segments.and_then(|l| l.span())),
-        ("kv_segments", operands.kv_segments.and_then(|l| l.span())),
-        ("alibi_slopes", operands.alibi_slopes.and_then(|l| l.span())),
-        ("sinks", operands.sinks.and_then(|l| l.span())),
-    ];
-    for (name, span) in lists {
-        if let Some(span) = span {
-            spans.push((name, span, false));
-        }
-    }
-    spans
+/// Four tensors, three more operands, seven lists.
+const MOST_SPANS: usize = 14;
+
+/// The buffer ranges of a call.
+pub(crate) struct NamedSpans<'a> {
+    all: [Option<NamedSpan<'a>>; MOST_SPANS],
 }
 
-pub(crate) fn check_usage(spans: &[NamedSpan<'_>]) -> Result<()> {
-    for (operand, span, _) in spans {
+impl<'a> NamedSpans<'a> {
+    pub fn of(operands: &Operands<'a>) -> Self {
+        fn list<'a, T>(list: &Option<List<'a, T>>) -> Option<Span<'a>> {
+            list.as_ref().and_then(List::span)
+        }
+        let o = operands;
+        let named = |name, span: Option<Span<'a>>, written| span.map(|span| (name, span, written));
+        NamedSpans {
+            all: [
+                named("output", Some(o.output.span()), true),
+                named("query", Some(o.query.span()), false),
+                named("key", Some(o.key.span()), false),
+                named("value", Some(o.value.span()), false),
+                named("stats", o.stats.as_ref().map(StatsView::span), true),
+                named("bias", o.bias.as_ref().map(TensorView::span), false),
+                named("mask", o.mask.as_ref().map(MaskView::span), false),
+                named("kv_lengths", list(&o.kv_lengths), false),
+                named("q_lengths", list(&o.q_lengths), false),
+                named("offsets", list(&o.offsets), false),
+                named("q_segments", list(&o.q_segments), false),
+                named("kv_segments", list(&o.kv_segments), false),
+                named("alibi_slopes", list(&o.alibi_slopes), false),
+                named("sinks", list(&o.sinks), false),
+            ],
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &NamedSpan<'a>> {
+        self.all.iter().flatten()
+    }
+}
+
+pub(crate) fn check_usage(spans: &NamedSpans<'_>) -> Result<()> {
+    for (operand, span, _) in spans.iter() {
         let needed = wgpu::BufferUsages::STORAGE;
         if !span.buffer.usage().contains(needed) {
             return Err(Error::Usage {
@@ -88,7 +92,7 @@ pub(crate) fn check_usage(spans: &[NamedSpan<'_>]) -> Result<()> {
 }
 
 /// Refuses overlaps with what is written; says whether buffers are shared.
-pub(crate) fn check_overlap(spans: &[NamedSpan<'_>]) -> Result<bool> {
+pub(crate) fn check_overlap(spans: &NamedSpans<'_>) -> Result<bool> {
     let mut shared = false;
     for (index, (written, span, is_written)) in spans.iter().enumerate() {
         if !is_written {

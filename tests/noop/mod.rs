@@ -2,6 +2,8 @@
 //! backend), and problems on it.
 #![allow(dead_code)]
 
+pub mod bare;
+
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -31,7 +33,8 @@ impl Noop {
         Noop::of(device, &queue)
     }
 
-    fn of(device: wgpu::Device, queue: &wgpu::Queue) -> Self {
+    /// The same over another device.
+    pub fn of(device: wgpu::Device, queue: &wgpu::Queue) -> Self {
         let uncaptured = Arc::new(Mutex::new(Vec::new()));
         let keep = uncaptured.clone();
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
