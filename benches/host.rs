@@ -2,6 +2,7 @@
 //!
 //!     cargo bench --bench host
 //!
+//! Times are the thread's processor time, so that a busy machine does not count.
 //! Finishing the encoder and submitting are left out. Allocations are counted
 //! on one call; beside them stands what wgpu takes for the same calls by hand
 //! (`tests/noop/bare.rs`). Two devices: wgpu's `noop` backend, where only the
@@ -11,9 +12,10 @@
 mod noop;
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use allocation_counter::measure;
+use cpu_time::ThreadTime;
 use criterion::{Criterion, criterion_group, criterion_main};
 use noop::bare::Bare;
 use noop::{Buffers, Noop, Sizes};
@@ -107,7 +109,7 @@ fn timed(noop: &Noop, iterations: u64, run: &mut dyn FnMut(&mut wgpu::CommandEnc
     while left > 0 {
         let batch = left.min(BATCH);
         let mut encoder = noop.device.create_command_encoder(&Default::default());
-        let started = Instant::now();
+        let started = ThreadTime::now();
         for _ in 0..batch {
             run(&mut encoder);
         }

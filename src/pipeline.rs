@@ -1,6 +1,7 @@
 //! Pipelines, made once for each shader and specialisation.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,7 +57,7 @@ impl Pipelines {
             return Ok(pipeline.clone());
         }
         let label = key.0.name();
-        let made = scoped(device, &format!("creating pipeline {label}"), || {
+        let made = scoped(device, format_args!("creating pipeline {label}"), || {
             create(device, key, self.saved().as_ref())
         })?;
         Ok(lock(&self.made)
@@ -155,7 +156,7 @@ fn module(
 /// error instead of the caller's uncaptured one.
 pub(crate) fn scoped<T>(
     device: &wgpu::Device,
-    action: &str,
+    action: impl fmt::Display,
     create: impl FnOnce() -> T,
 ) -> Result<T> {
     let memory = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
@@ -168,21 +169,18 @@ pub(crate) fn scoped<T>(
         resolved(memory.pop()),
     ];
     match errors.into_iter().flatten().flatten().next() {
-        Some(error) => Err(device_error(action, &error)),
+        Some(error) => Err(device_error(action.to_string(), &error)),
         None => Ok(made),
     }
 }
 
-fn device_error(action: &str, error: &wgpu::Error) -> Error {
+fn device_error(action: String, error: &wgpu::Error) -> Error {
     let message = error.to_string();
     // wgpu reports a lost device as a validation error of whatever came next.
     if message.contains("lost") {
         return Error::DeviceLost { message };
     }
-    Error::Device {
-        action: action.to_owned(),
-        message,
-    }
+    Error::Device { action, message }
 }
 
 /// The value of a future that is ready at once: on native backends error

@@ -256,14 +256,18 @@ impl Attention {
                 limit,
             });
         }
-        scoped(self.device(), &format!("creating buffer {label}"), || {
-            self.device().create_buffer(&wgpu::BufferDescriptor {
-                label: Some(label),
-                size,
-                usage,
-                mapped_at_creation,
-            })
-        })
+        scoped(
+            self.device(),
+            format_args!("creating buffer {label}"),
+            || {
+                self.device().create_buffer(&wgpu::BufferDescriptor {
+                    label: Some(label),
+                    size,
+                    usage,
+                    mapped_at_creation,
+                })
+            },
+        )
     }
 }
 
