@@ -77,6 +77,13 @@ pub enum Error {
         /// The limit's value on this device.
         limit: u64,
     },
+    /// The host has no memory for a result.
+    HostMemory {
+        /// What it is for.
+        what: String,
+        /// How many numbers it would hold.
+        count: u64,
+    },
     /// The device cannot run this problem; all the reasons are given.
     Unsupported {
         /// Every reason, not only the first.
@@ -116,9 +123,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// True if the problem is valid but this device cannot run it.
+    /// True if the problem is valid but this device, or this host, cannot run it.
     pub fn is_unsupported(&self) -> bool {
-        matches!(self, Error::Unsupported { .. } | Error::Limit { .. })
+        matches!(
+            self,
+            Error::Unsupported { .. } | Error::Limit { .. } | Error::HostMemory { .. }
+        )
     }
 
     /// True if an operand's shape, layout, size or value is at fault.
@@ -225,6 +235,9 @@ impl fmt::Display for Error {
                 f,
                 "{what}: {needed} needed, the device's {limit_name} is {limit}"
             ),
+            Error::HostMemory { what, count } => {
+                write!(f, "{what}: the host has no memory for {count} numbers")
+            }
             Error::Unsupported { reasons } => {
                 write!(f, "not supported on this device:")?;
                 for reason in reasons {
@@ -252,10 +265,8 @@ impl std::error::Error for Error {}
 
 /// `count` f32 or f64 values that the host has no memory for.
 pub(crate) fn no_memory(what: &str, count: usize) -> Error {
-    Error::Limit {
-        what: format!("{what} in elements"),
-        needed: count as u64,
-        limit_name: "memory of the host",
-        limit: 0,
+    Error::HostMemory {
+        what: what.to_owned(),
+        count: count as u64,
     }
 }

@@ -38,7 +38,13 @@ fn good_cases_pass_and_are_counted() {
     assert_eq!(code, 0, "{text}");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), samples.len() + 2, "{text}");
-    assert_eq!(*lines.last().unwrap(), "7 passed, 0 failed, 0 unsupported");
+    // Gradients and the merging of parts are passed over, and that is said.
+    let last = lines.last().unwrap();
+    let tail = last
+        .strip_prefix("7 passed, 0 failed, 0 unsupported; ")
+        .unwrap();
+    assert!(tail.ends_with(" outputs unsupported"), "{last}");
+    assert!(!tail.starts_with("0 "), "{last}");
     for (line, path) in lines[1..].iter().zip(&paths) {
         assert!(
             line.starts_with(&format!("PASS {}: ", path.display())),
@@ -76,7 +82,7 @@ fn bundled_cases_pass_on_the_adapter() {
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     let last = text.lines().last().unwrap();
-    assert!(last.ends_with(" passed, 0 failed, 0 unsupported"), "{text}");
+    assert!(last.contains(" passed, 0 failed, 0 unsupported"), "{text}");
     assert!(!last.starts_with("0 "), "{text}");
 }
 
@@ -132,7 +138,7 @@ fn a_wrong_expectation_fails() {
                 "{line}"
             );
             assert!(
-                text.ends_with("0 passed, 1 failed, 0 unsupported\n"),
+                text.contains("\n0 passed, 1 failed, 0 unsupported"),
                 "{text}"
             );
             planted += 1;

@@ -35,6 +35,52 @@ fn info_names_adapters_limits_and_kernels() {
     assert!(!json["kernels"].as_array().unwrap().is_empty());
 }
 
+/// A machine can be described without an adapter; one that was named has to be there.
+#[test]
+fn info_knows_when_it_found_nothing() {
+    let output = run(["info", "--adapter", "no such adapter"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stdout(&output).contains("none matches"),
+        "{}",
+        stdout(&output)
+    );
+    let output = run(["info", "--json", "--adapter", "no such adapter"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = program()
+        .arg("info")
+        .env("WGPU_BACKEND", "metal")
+        .output()
+        .unwrap();
+    if cfg!(target_os = "linux") {
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn flags_of_an_adapter_need_one() {
+    let file = data("onnx/attention_4d_causal.safetensors");
+    let file = file.to_str().unwrap();
+    for flags in [
+        &["--kernel", "staged"][..],
+        &["--adapter", "llvmpipe"],
+        &["--default-limits"],
+        &["--strict-webgpu"],
+    ] {
+        for backend in ["cpu", "oracle"] {
+            let args = [&["check", file, "--backend", backend], flags].concat();
+            let output = run(args);
+            let errors = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{flags:?}: {errors}");
+            let expected = format!(
+                "{}: expected --backend gpu, got --backend {backend}",
+                flags[0]
+            );
+            assert!(errors.contains(&expected), "{errors}");
+        }
+    }
+}
+
 #[test]
 fn demo_passes_on_the_adapter() {
     let output = run(["demo"]);

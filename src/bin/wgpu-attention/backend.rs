@@ -52,10 +52,13 @@ pub fn kernel_names() -> impl TypedValueParser<Value = Kernel> {
 
 impl BackendArgs {
     /// Opens what the flags ask for.
+    ///
+    /// # Errors
+    /// A flag that only the GPU heeds beside another backend; no such adapter.
     pub fn open(&self) -> Result<Backend, Error> {
         match self.backend {
-            BackendKind::Cpu => Ok(Backend::Cpu),
-            BackendKind::Oracle => Ok(Backend::Oracle),
+            BackendKind::Cpu => self.without_adapter("--backend cpu", Backend::Cpu),
+            BackendKind::Oracle => self.without_adapter("--backend oracle", Backend::Oracle),
             BackendKind::Gpu => {
                 let mut options = AdapterOptions::default()
                     .strict_webgpu(self.strict_webgpu)
@@ -65,6 +68,25 @@ impl BackendArgs {
                 plan.kernel = self.kernel;
                 Ok(Backend::Gpu(Attention::with_adapter(&options)?, plan))
             }
+        }
+    }
+}
+
+impl BackendArgs {
+    fn without_adapter(&self, actual: &str, backend: Backend) -> Result<Backend, Error> {
+        let flags = [
+            ("--adapter", self.adapter.is_some()),
+            ("--kernel", self.kernel.is_some()),
+            ("--default-limits", self.default_limits),
+            ("--strict-webgpu", self.strict_webgpu),
+        ];
+        match flags.into_iter().find(|(_, given)| *given) {
+            None => Ok(backend),
+            Some((operand, _)) => Err(Error::Value {
+                operand,
+                expected: "--backend gpu".to_owned(),
+                actual: actual.to_owned(),
+            }),
         }
     }
 }

@@ -61,11 +61,17 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Stop> {
         ))?;
     }
     let mut counts = [0usize; 3];
+    let mut left_out = 0;
     for path in &files {
         let name = path.display().to_string();
         reporter.doing(&name);
         let report = examine(&backend, path, args.strict);
         counts[report.outcome() as usize] += 1;
+        left_out += report
+            .unsupported
+            .iter()
+            .map(|u| u.names.len())
+            .sum::<usize>();
         reporter.line(match args.json {
             true => report.json(&name).to_string(),
             false => report.text(&name),
@@ -80,9 +86,16 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Stop> {
             "passed": passed,
             "failed": failed,
             "unsupported": unsupported,
+            "unsupported_outputs": left_out,
         })
         .to_string(),
-        false => format!("{passed} passed, {failed} failed, {unsupported} unsupported"),
+        false => {
+            let outputs = match left_out {
+                0 => String::new(),
+                n => format!("; {n} outputs unsupported"),
+            };
+            format!("{passed} passed, {failed} failed, {unsupported} unsupported{outputs}")
+        }
     })?;
     Ok(ExitCode::from(u8::from(failed > 0)))
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use wgpu_attention::{Attention, DeviceClass, wgpu};
+use wgpu_attention::{Attention, DeviceClass, Error, wgpu};
 
 use crate::backend::{Backend, BackendArgs, kernels};
 use crate::report::{Reporter, Stop, one_line};
@@ -38,6 +38,12 @@ pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
         Ok(backend) => kernels(backend),
         Err(_) => Vec::new(),
     };
+    let code = match &chosen {
+        Ok(_) => ExitCode::SUCCESS,
+        // That a machine has no adapter is what was asked for.
+        Err(Error::NoAdapter { .. }) if args.backend.adapter.is_none() => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(2),
+    };
     if args.json {
         let document = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -53,7 +59,7 @@ pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
             "kernels": kernels.iter().map(|(what, kernel)| json!({"for": what, "kernel": kernel})).collect::<Vec<_>>(),
         });
         reporter.line(format!("{document:#}"))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(code);
     }
     reporter.line(concat!("wgpu-attention ", env!("CARGO_PKG_VERSION")))?;
     for adapter in &adapters {
@@ -85,7 +91,7 @@ pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
     for (what, kernel) in &kernels {
         reporter.line(format!("  {what}: {kernel}"))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// Limits by their names in WebGPU, in bytes where they are sizes.
