@@ -24,12 +24,12 @@ pub struct Attention {
     pub(crate) shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,
     pub caps: DeviceCaps,
-    pub pipelines: Pipelines,
+    pub pipelines: Arc<Pipelines>,
     /// Bound where a problem has no bias, mask or list: a slot of 256 bytes for
     /// each binding, so that no two of them overlap; one buffer for what is
     /// read and one for what is written, which wgpu keeps apart by buffer.
@@ -82,7 +82,7 @@ impl Attention {
                 device: device.clone(),
                 queue: queue.clone(),
                 caps: DeviceCaps::of(device),
-                pipelines: Pipelines::new(pipeline_cache::empty(device)?),
+                pipelines: Arc::new(Pipelines::new(pipeline_cache::empty(device)?)),
                 idle: [inputs, outputs],
                 idle_uniform,
                 faults,
@@ -158,6 +158,26 @@ impl Attention {
             uniforms,
             uniform_starts,
             constants,
+        })
+    }
+
+    /// The same with other choices of kernels; it shares the pipelines.
+    #[cfg(all(feature = "tune", not(target_family = "wasm")))]
+    pub(crate) fn with_choices(&self, tuned: Vec<crate::Tuned>) -> Attention {
+        let mut shared = Shared::clone(&self.shared);
+        shared.caps.tuned = tuned;
+        Attention {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The same with no pipelines made yet.
+    #[cfg(all(feature = "tune", not(target_family = "wasm")))]
+    pub(crate) fn without_pipelines(&self) -> Result<Attention> {
+        let mut shared = Shared::clone(&self.shared);
+        shared.pipelines = Arc::new(Pipelines::new(pipeline_cache::empty(self.device())?));
+        Ok(Attention {
+            shared: Arc::new(shared),
         })
     }
 

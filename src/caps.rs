@@ -3,6 +3,7 @@
 use crate::class::{DeviceClass, is_llvmpipe};
 use crate::kernel::Kernel;
 use crate::plan::check_device;
+use crate::tune_class::Tuned;
 
 /// The limits that planning reads, from a device or written by hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct DeviceCaps {
     pub max_loop_iterations: Option<u32>,
     /// The kind of device, which says what kernels suit it.
     pub class: DeviceClass,
+    /// What was measured on this very device, before what its class suggests.
+    pub tuned: Vec<Tuned>,
 }
 
 /// `LP_MAX_TGSI_LOOP_ITERATIONS` of Mesa.
@@ -61,6 +64,7 @@ impl DeviceCaps {
             checks_writable_aliasing: false,
             max_loop_iterations: None,
             class: DeviceClass::Unknown,
+            tuned: Vec::new(),
         }
     }
 

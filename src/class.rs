@@ -3,7 +3,12 @@
 
 use std::fmt;
 
+use crate::caps::DeviceCaps;
 use crate::kernel::Kernel;
+use crate::loops::check_loops;
+use crate::plan::check_device;
+use crate::problem::Problem;
+use crate::tune_class::ProblemClass;
 
 /// A kind of device, as far as the choice of a kernel goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -189,6 +194,40 @@ const ONE_PASS: &[Candidate] = &[
         "three passes, every score is written and read again",
     ),
 ];
+
+/// The kernel for a forward pass, and why it: what was measured on this device
+/// for such problems, else the first row of its class; each passed over if the
+/// device cannot run it for this problem. Where none can, one whose reasons
+/// tell most.
+pub(crate) fn choose(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {
+    let (class, own) = (caps.class, ProblemClass::of(problem));
+    let tuned = caps.tuned.iter().filter(|tuned| tuned.problem == own);
+    let tuned = tuned.map(|tuned| (tuned.kernel, format!("measured on this device for {own}")));
+    let table = class.candidates().iter().map(|row| {
+        let Candidate {
+            kernel,
+            evidence,
+            source,
+        } = *row;
+        (kernel, format!("{class}: {source}, {evidence}"))
+    });
+    let wanted = || tuned.clone().chain(table.clone());
+    let is_able = |kernel| check_device(caps, kernel).is_empty();
+    let mut passed_over = String::new();
+    for (kernel, why) in wanted().filter(|(kernel, _)| is_able(*kernel)) {
+        match check_loops(problem, kernel, caps.max_loop_iterations) {
+            None => return (kernel, why + &passed_over),
+            Some(reason) => passed_over += &format!("; not {kernel:?}: {reason}"),
+        }
+    }
+    let mut all = wanted().map(|(kernel, _)| kernel);
+    let first = wanted()
+        .map(|(k, _)| k)
+        .find(|k| is_able(*k))
+        .or(all.next());
+    let why = format!("{class}: none of its kernels can");
+    (first.unwrap_or(Kernel::Tiled), why)
+}
 
 pub(crate) fn is_llvmpipe(info: &wgpu::AdapterInfo) -> bool {
     info.driver == "llvmpipe" || info.name.starts_with("llvmpipe")

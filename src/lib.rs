@@ -113,6 +113,13 @@ mod tensor;
 #[doc(hidden)]
 pub mod testing;
 mod timing;
+#[cfg(all(feature = "tune", not(target_family = "wasm")))]
+mod tune;
+mod tune_class;
+#[cfg(all(feature = "tune", not(target_family = "wasm")))]
+mod tune_data;
+#[cfg(all(feature = "tune", not(target_family = "wasm")))]
+mod tune_file;
 mod upload;
 mod warm;
 
@@ -133,6 +140,11 @@ pub use plan::{Plan, PlanOptions};
 pub use problem::{Problem, Region};
 pub use stage::Stage;
 pub use tensor::{List, MaskView, Stats, StatsView, TensorView};
+#[cfg(all(feature = "tune", not(target_family = "wasm")))]
+pub use tune::{Outcome, Trial, TuneOptions, TuneReport, TuneStep};
+pub use tune_class::{ProblemClass, Tuned};
+#[cfg(all(feature = "tune", not(target_family = "wasm")))]
+pub use tune_file::Tuning;
 pub use upload::Uploaded;
 
 /// The shaders as text, for validation and inspection.

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::caps::DeviceCaps;
-use crate::class::Candidate;
+use crate::class;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, Shader, Slot, Specialization, canonical};
 use crate::lists::ListSource;
@@ -309,43 +309,8 @@ fn choose(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result
             format!("{kernel:?}"),
         )),
         (Goal::Forward, Some(kernel)) => Ok((kernel, "forced by the caller".to_owned())),
-        (Goal::Forward, None) => Ok(from_table(problem, caps)),
+        (Goal::Forward, None) => Ok(class::choose(problem, caps)),
     }
-}
-
-/// The first candidate of the device's class that can run the problem, and why
-/// it and not one before it. Where none can, one whose reasons tell most.
-fn from_table(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {
-    let class = caps.class;
-    let rows = class.candidates();
-    let able = rows
-        .iter()
-        .filter(|r| check_device(caps, r.kernel).is_empty());
-    let mut passed_over = String::new();
-    for row in able.clone() {
-        match check_loops(problem, row.kernel, caps.max_loop_iterations) {
-            None => {
-                let Candidate {
-                    kernel,
-                    source,
-                    evidence,
-                    ..
-                } = row;
-                return (
-                    *kernel,
-                    format!("{class}: {source}, {evidence}{passed_over}"),
-                );
-            }
-            Some(reason) => {
-                passed_over.push_str(&format!("; not {:?}: {reason}", row.kernel));
-            }
-        }
-    }
-    let first = able
-        .chain(rows)
-        .next()
-        .map_or(Kernel::Tiled, |row| row.kernel);
-    (first, format!("{class}: none of its kernels can"))
 }
 
 /// What every kernel needs of a device, whatever the problem.

@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 
 /// Element type of a tensor in storage. Arithmetic is always f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "tune", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "tune", serde(rename_all = "lowercase"))]
 pub enum DType {
     /// IEEE single precision.
     F32,

@@ -1,7 +1,7 @@
 //! Which class an adapter belongs to, and what its table makes of a plan.
 
 use super::check::forward;
-use crate::noop::{Buffers, Noop, SMALL};
+use crate::noop::{Buffers, Noop, SMALL, Sizes};
 use wgpu_attention::*;
 
 fn info(
@@ -163,4 +163,69 @@ fn a_row_that_cannot_is_passed_over() {
         seen += usize::from(plan.kernel() != first);
     }
     assert!(seen > 0, "no limit rules out the first row alone");
+}
+
+/// What was measured on the device comes before the table, for its problems
+/// alone, and only where the device can.
+#[test]
+fn plans_follow_measurements() {
+    let noop = Noop::new();
+    let buffers = Buffers::new(&noop, SMALL, DType::F32);
+    let problem = forward(&buffers.plain(), &Options::default());
+    let causal = forward(&buffers.plain(), &Options::default().causal(true));
+    let own = ProblemClass::of(&problem);
+    for kernel in DeviceCaps::webgpu_default().kernels() {
+        let mut caps = DeviceCaps::webgpu_default();
+        caps.tuned = vec![Tuned::new(own, kernel)];
+        let plan = |problem: &Problem, caps: &DeviceCaps| {
+            Plan::new(problem, caps, &PlanOptions::default()).unwrap()
+        };
+        let tuned = plan(&problem, &caps);
+        assert_eq!(tuned.kernel(), kernel);
+        assert_eq!(tuned.why(), format!("measured on this device for {own}"));
+        let table = plan(&causal, &DeviceCaps::webgpu_default());
+        assert_eq!(plan(&causal, &caps), table);
+        // A word of the caller's counts more.
+        let staged = PlanOptions::default().kernel(Kernel::Staged);
+        let staged = Plan::new(&problem, &caps, &staged).unwrap();
+        assert_eq!(staged.kernel(), Kernel::Staged);
+    }
+    let mut caps = DeviceCaps::webgpu_default();
+    caps.tuned = vec![Tuned::new(own, Kernel::Tiled)];
+    let passed_over = (0..2000).step_by(20).filter_map(|limit| {
+        caps.max_loop_iterations = Some(limit);
+        Plan::new(&problem, &caps, &PlanOptions::default()).ok()
+    });
+    let passed_over: Vec<_> = passed_over
+        .filter(|plan| plan.kernel() != Kernel::Tiled)
+        .collect();
+    assert!(!passed_over.is_empty());
+    for plan in passed_over {
+        assert!(plan.why().contains("; not Tiled: loop"), "{}", plan.why());
+    }
+}
+
+/// The class rounds sizes up and keeps what changes the work.
+#[test]
+fn problem_classes() {
+    let noop = Noop::new();
+    let of = |sizes: Sizes, options: Options| {
+        let buffers = Buffers::new(&noop, sizes, DType::F16);
+        ProblemClass::of(&forward(&buffers.plain(), &options))
+    };
+    let plain = of(SMALL, Options::default());
+    assert_eq!(
+        plain.to_string(),
+        "query F16, key and value F16, head_dim up to 32, 16 heads, 16 queries, 16 keys"
+    );
+    assert_eq!(of(Sizes { q_len: 16, ..SMALL }, Options::default()), plain);
+    assert_ne!(of(Sizes { q_len: 17, ..SMALL }, Options::default()), plain);
+    assert_ne!(of(Sizes { q_len: 4, ..SMALL }, Options::default()), plain);
+    let causal = of(SMALL, Options::default().causal(true));
+    assert!(causal.causal && !causal.window && !causal.pairwise);
+    let window = of(SMALL, Options::default().window(Window::around(3, 1)));
+    assert!(window.causal && window.window);
+    let buffers = Buffers::new(&noop, SMALL, DType::F32);
+    let dense = forward(&buffers.dense(), &Options::default());
+    assert!(ProblemClass::of(&dense).pairwise);
 }
