@@ -1,13 +1,14 @@
 //! The program from outside: what it prints, how it exits, what it leaves on
 //! the disk. Most of it runs on the oracle, which needs no adapter; the kernels
-//! run the bundled cases in `check.rs` and the demo in `show.rs`, and a
-//! small shape in `bench.rs`.
+//! run the bundled cases in `check.rs` and the demo in `show.rs`, and
+//! small shapes in `bench.rs` and `tune.rs`.
 #![cfg(feature = "cli")]
 
 mod bench;
 mod check;
 mod run;
 mod show;
+mod tune;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Where an attention call runs: the GPU, the CPU path or the float64 oracle.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -11,6 +12,8 @@ use wgpu_attention::{
     AdapterOptions, Attention, DType, Error, Inputs, Kernel, Options, Outputs, PlanOptions, Region,
     Stage, Tensor, Uploaded, cpu,
 };
+
+use crate::tune;
 
 /// Which implementation runs the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -36,6 +39,9 @@ pub struct BackendArgs {
     /// Kernel family [default: the planner's choice].
     #[arg(long, value_parser = kernel_names())]
     kernel: Option<Kernel>,
+    /// Results of `tune` that decide instead of the table of device classes.
+    #[arg(long, value_name = "FILE")]
+    tuning: Option<PathBuf>,
     /// Asks the adapter for WebGPU's default limits and no features.
     #[arg(long)]
     default_limits: bool,
@@ -66,7 +72,11 @@ impl BackendArgs {
                 options.name = self.adapter.clone();
                 let mut plan = PlanOptions::default();
                 plan.kernel = self.kernel;
-                Ok(Backend::Gpu(Attention::with_adapter(&options)?, plan))
+                let mut attention = Attention::with_adapter(&options)?;
+                if let Some(path) = &self.tuning {
+                    attention = tune::with_file(&attention, path);
+                }
+                Ok(Backend::Gpu(attention, plan))
             }
         }
     }

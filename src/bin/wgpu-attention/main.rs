@@ -14,6 +14,7 @@ mod report;
 mod run;
 mod suites;
 mod system;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ enum Command {
     Check(check::CheckArgs),
     Run(run::RunArgs),
     Bench(bench::BenchArgs),
+    Tune(tune::TuneArgs),
     Info(info::InfoArgs),
 }
 
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::check(&args),
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Tune(args) => tune::tune(&args),
         Command::Info(args) => info::info(&args),
     };
     match result {

@@ -4,7 +4,7 @@
 //! caches off: the first dispatch is cold, and the best of several processes
 //! evens out what differs from one to the next (on software adapters a third).
 
-mod case;
+pub mod case;
 mod ceilings;
 mod clock;
 mod figures;
@@ -68,9 +68,9 @@ pub struct BenchArgs {
 }
 
 /// A shape of one's own. What is not given is that of prefill-64.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, PartialEq, Args)]
 #[group(id = "shape", multiple = true)]
-struct Shape {
+pub struct Shape {
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
     /// Query heads.
@@ -108,7 +108,7 @@ fn case_names() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(NAMES.into_iter().chain(["all"]))
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number".to_owned())?;
     match seconds.is_finite() && seconds >= 0.0 {
         true => Ok(seconds),
@@ -117,7 +117,13 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Shape {
-    fn case(&self) -> Result<Case, Stop> {
+    /// Whether any flag was given.
+    pub fn is_given(&self) -> bool {
+        *self != Shape::default()
+    }
+
+    /// The case that the flags give.
+    pub fn case(&self) -> Result<Case, Stop> {
         let base = Case::named("prefill-64").ok_or("no base case")?;
         let heads = self.heads.unwrap_or(base.heads);
         let q_len = self.q_len.unwrap_or(base.q_len);
