@@ -27,9 +27,14 @@ fn problem(case: &OwnedCase, setup: &Setup) -> Problem {
     guest.prepared.plan().problem().clone()
 }
 
+/// The problem of most tests.
+fn usual() -> &'static Problem {
+    static SHARED: OnceLock<Problem> = OnceLock::new();
+    SHARED.get_or_init(|| problem(&case(), &Setup::default()))
+}
+
 fn tune(options: &TuneOptions<'_>) -> TuneReport {
-    let report = gpu().tune(&problem(&case(), &Setup::default()), options);
-    report.unwrap()
+    gpu().tune(usual(), options).unwrap()
 }
 
 /// One report for all tests that need any.
@@ -39,8 +44,7 @@ fn report() -> &'static TuneReport {
 }
 
 fn planned(attention: &Attention) -> Plan {
-    let problem = problem(&case(), &Setup::default());
-    Plan::new(&problem, attention.caps(), &PlanOptions::default()).unwrap()
+    Plan::new(usual(), attention.caps(), &PlanOptions::default()).unwrap()
 }
 
 /// A value that is off in the last row, which any check of some rows looks at.
@@ -142,7 +146,7 @@ fn the_time_box_holds() {
     // One measured, others not: no comparison, no choice.
     assert_eq!(none.chosen, None);
 
-    for milliseconds in [50, 400, 3000] {
+    for milliseconds in [50, 400, 1500] {
         let budget = Duration::from_millis(milliseconds);
         let report = tune(&TuneOptions::default().budget(budget).progress(&note));
         let steps = steps.take();
