@@ -87,6 +87,7 @@ impl BackendArgs {
         let flags = [
             ("--adapter", self.adapter.is_some()),
             ("--kernel", self.kernel.is_some()),
+            ("--tuning", self.tuning.is_some()),
             ("--default-limits", self.default_limits),
             ("--strict-webgpu", self.strict_webgpu),
         ];
