@@ -1,7 +1,7 @@
 //! What planning needs to know of a device.
 
 use crate::class::{DeviceClass, is_llvmpipe};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Lanes};
 use crate::plan::check_device;
 use crate::tune_class::Tuned;
 
@@ -34,6 +34,11 @@ pub struct DeviceCaps {
     pub class: DeviceClass,
     /// What was measured on this very device, before what its class suggests.
     pub tuned: Vec<Tuned>,
+    /// Lanes of a subgroup, if the device has the feature `SUBGROUP` and
+    /// subgroups of one size only.
+    pub subgroup_size: Option<u32>,
+    /// Whether the device has the feature `SHADER_INT64`.
+    pub shader_int64: bool,
 }
 
 /// `LP_MAX_TGSI_LOOP_ITERATIONS` of Mesa.
@@ -47,6 +52,10 @@ impl DeviceCaps {
             checks_writable_aliasing: info.backend == wgpu::Backend::BrowserWebGpu,
             max_loop_iterations: is_llvmpipe(&info).then_some(LLVMPIPE_LOOP_ITERATIONS),
             class: DeviceClass::of(&info),
+            subgroup_size: (device.features().contains(wgpu::Features::SUBGROUP)
+                && info.subgroup_min_size == info.subgroup_max_size)
+                .then_some(info.subgroup_min_size),
+            shader_int64: device.features().contains(wgpu::Features::SHADER_INT64),
             ..DeviceCaps::from_limits(&device.limits())
         }
     }
@@ -65,6 +74,8 @@ impl DeviceCaps {
             max_loop_iterations: None,
             class: DeviceClass::Unknown,
             tuned: Vec::new(),
+            subgroup_size: None,
+            shader_int64: false,
         }
     }
 
@@ -72,6 +83,16 @@ impl DeviceCaps {
     pub fn kernels(&self) -> impl Iterator<Item = Kernel> + '_ {
         let able = |kernel: &Kernel| check_device(self, *kernel).is_empty();
         Kernel::ALL.iter().copied().filter(able)
+    }
+
+    /// The subgroups that lane-broadcast kernels are written for, if the device
+    /// has them.
+    pub(crate) fn lanes(&self) -> Option<Lanes> {
+        match self.subgroup_size {
+            Some(4) => Some(Lanes::Four),
+            Some(8) => Some(Lanes::Eight),
+            _ => None,
+        }
     }
 
     /// Alignment of bindings in bytes, at least a word.

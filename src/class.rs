@@ -160,6 +160,11 @@ use Evidence::{Judgement, Measured};
 
 const OLD_LLVMPIPE: &[Candidate] = &[
     row(
+        Kernel::LaneBroadcast,
+        Measured,
+        "0.025 s against 0.25 of tiled on Mesa 22.3.6",
+    ),
+    row(
         Kernel::Tiled,
         Measured,
         "0.25 s against 0.30 of staged on Mesa 22.3.6",
@@ -168,6 +173,11 @@ const OLD_LLVMPIPE: &[Candidate] = &[
 ];
 
 const LLVMPIPE: &[Candidate] = &[
+    row(
+        Kernel::LaneBroadcast,
+        Measured,
+        "0.008 s against 0.067 of tiled on Mesa 25.0.7",
+    ),
     row(
         Kernel::Tiled,
         Measured,
@@ -215,7 +225,7 @@ pub(crate) fn choose(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {
     let is_able = |kernel| check_device(caps, kernel).is_empty();
     let mut passed_over = String::new();
     for (kernel, why) in wanted().filter(|(kernel, _)| is_able(*kernel)) {
-        match check_loops(problem, kernel, caps.max_loop_iterations) {
+        match check_loops(problem, kernel, caps) {
             None => return (kernel, why + &passed_over),
             Some(reason) => passed_over += &format!("; not {kernel:?}: {reason}"),
         }

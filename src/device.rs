@@ -119,7 +119,10 @@ impl Attention {
         let (limits, features) = if options.default_limits {
             (wgpu::Limits::default(), wgpu::Features::empty())
         } else {
-            let wanted = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::PIPELINE_CACHE;
+            let wanted = wgpu::Features::TIMESTAMP_QUERY
+                | wgpu::Features::PIPELINE_CACHE
+                | wgpu::Features::SUBGROUP
+                | wgpu::Features::SHADER_INT64;
             (adapter.limits(), adapter.features() & wanted)
         };
         let request = adapter.request_device(&wgpu::DeviceDescriptor {

@@ -7,13 +7,19 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::host::DType;
+use crate::params::{lane_tile, rules};
 
 /// A family of kernels that computes the forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kernel {
-    /// One kernel, memory linear in the sequence length.
+    /// One kernel, memory linear in the sequence length: tiles in workgroup
+    /// memory, a micro-tile of scores and outputs a lane.
     Tiled,
+    /// One kernel, memory linear in the sequence length, for software adapters:
+    /// keys and values are loaded once a subgroup and spread by broadcasts.
+    /// Needs subgroups of exactly 4 or 8 lanes.
+    LaneBroadcast,
     /// Three kernels over materialised scores: what the fused one is checked
     /// against, and what gives the stages of [`crate::Stage`].
     Staged,
@@ -21,12 +27,13 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every family.
-    pub const ALL: &[Kernel] = &[Kernel::Tiled, Kernel::Staged];
+    pub const ALL: &[Kernel] = &[Kernel::Tiled, Kernel::LaneBroadcast, Kernel::Staged];
 
     /// Its name, as the command line takes it.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Tiled => "tiled",
+            Kernel::LaneBroadcast => "lane-broadcast",
             Kernel::Staged => "staged",
         }
     }
@@ -35,6 +42,7 @@ impl Kernel {
     pub(crate) fn shaders(self) -> &'static [Shader] {
         match self {
             Kernel::Tiled => &[Shader::ForwardTiled],
+            Kernel::LaneBroadcast => &[Shader::ForwardLanes],
             Kernel::Staged => &[
                 Shader::StagedScores,
                 Shader::StagedSoftmax,
@@ -67,6 +75,7 @@ impl FromStr for Kernel {
 #[doc(hidden)]
 pub enum Shader {
     ForwardTiled,
+    ForwardLanes,
     StagedScores,
     StagedSoftmax,
     StagedValues,
@@ -115,11 +124,17 @@ impl Slot {
         }
     }
 
-    /// Type in WGSL. The output is atomic because rows of halves may share a word.
-    pub fn wgsl_type(self) -> &'static str {
-        match self {
-            Slot::Output => "array<atomic<u32>>",
-            _ => "array<u32>",
+    /// Type of an element in WGSL. The output is atomic because rows of halves
+    /// may share a word; chunks of 4 elements are loaded at once.
+    pub fn wgsl_element(self, key: Specialization) -> &'static str {
+        let is_input = matches!(self, Slot::Query | Slot::Key | Slot::Value);
+        match (key.loads, key.kv_dtype) {
+            _ if self == Slot::Output => "atomic<u32>",
+            (Loads::Chunks, DType::F32) if is_input => "vec4<u32>",
+            (Loads::Chunks, _) if is_input => "vec2<u32>",
+            (Loads::WideChunks, DType::F32) if is_input => "vec2<u64>",
+            (Loads::WideChunks, _) if is_input => "u64",
+            _ => "u32",
         }
     }
 }
@@ -128,8 +143,9 @@ use Access::{Read, Write};
 
 impl Shader {
     /// Every root.
-    pub const ALL: [Shader; 5] = [
+    pub const ALL: [Shader; 6] = [
         Shader::ForwardTiled,
+        Shader::ForwardLanes,
         Shader::StagedScores,
         Shader::StagedSoftmax,
         Shader::StagedValues,
@@ -140,6 +156,7 @@ impl Shader {
     pub fn name(self) -> &'static str {
         match self {
             Shader::ForwardTiled => "forward_tiled",
+            Shader::ForwardLanes => "forward_lanes",
             Shader::StagedScores => "staged_scores",
             Shader::StagedSoftmax => "staged_softmax",
             Shader::StagedValues => "staged_values",
@@ -151,7 +168,7 @@ impl Shader {
     /// is the uniform.
     pub fn slots(self) -> &'static [(Slot, Access)] {
         match self {
-            Shader::ForwardTiled => &[
+            Shader::ForwardTiled | Shader::ForwardLanes => &[
                 (Slot::Query, Read),
                 (Slot::Key, Read),
                 (Slot::Value, Read),
@@ -201,13 +218,13 @@ impl Shader {
             | Shader::StagedSoftmax
             | Shader::StagedValues
             | Shader::CopyWords => true,
-            Shader::ForwardTiled => false,
+            Shader::ForwardTiled | Shader::ForwardLanes => false,
         }
     }
 
     /// Modules before the root, in order of dependence.
-    pub(crate) fn modules(self) -> &'static [Module] {
-        match self {
+    pub(crate) fn modules(self, key: Specialization) -> Vec<Module> {
+        let modules: &[Module] = match self {
             Shader::ForwardTiled => &[
                 PARAMS,
                 DTYPE,
@@ -222,6 +239,9 @@ impl Shader {
                 STORE,
                 OUTPUT_TILE,
             ],
+            Shader::ForwardLanes => &[
+                PARAMS, DTYPE, SEQUENCE, VISIBILITY, SCORE, SOFTMAX, GRID, STORE,
+            ],
             Shader::StagedScores => &[PARAMS, DTYPE, SEQUENCE, GRID, TILE, SCORES_TILE],
             Shader::StagedSoftmax => &[PARAMS, DTYPE, SEQUENCE, VISIBILITY, SCORE, SOFTMAX],
             Shader::StagedValues => &[
@@ -235,7 +255,19 @@ impl Shader {
                 OUTPUT_TILE,
             ],
             Shader::CopyWords => &[],
+        };
+        let mut modules = modules.to_vec();
+        if self == Shader::ForwardLanes {
+            let is_f32 = key.kv_dtype == DType::F32;
+            modules.extend_from_slice(match (key.loads, is_f32) {
+                (Loads::Words, _) => &[CELL, CHUNK_WORDS],
+                (Loads::Chunks, true) => &[CELL, CHUNK_F32, CHUNK_LOADS],
+                (Loads::Chunks, false) => &[CELL, CHUNK_HALVES, CHUNK_LOADS],
+                (Loads::WideChunks, true) => &[CELL_WIDE, CHUNK_WIDE_F32, CHUNK_LOADS],
+                (Loads::WideChunks, false) => &[CELL_WIDE, CHUNK_WIDE_HALVES, CHUNK_LOADS],
+            });
         }
+        modules
     }
 
     pub(crate) fn root(self) -> Module {
@@ -243,6 +275,10 @@ impl Shader {
             Shader::ForwardTiled => Module {
                 name: "forward_tiled.wgsl",
                 text: include_str!("../shaders/forward_tiled.wgsl"),
+            },
+            Shader::ForwardLanes => Module {
+                name: "forward_lanes.wgsl",
+                text: include_str!("../shaders/forward_lanes.wgsl"),
             },
             Shader::StagedScores => Module {
                 name: "staged_scores.wgsl",
@@ -292,6 +328,14 @@ module!(SCORES_TILE, "scores_tile.wgsl");
 module!(VALUES_TILE, "values_tile.wgsl");
 module!(STORE, "store.wgsl");
 module!(OUTPUT_TILE, "output_tile.wgsl");
+module!(CELL, "cell.wgsl");
+module!(CELL_WIDE, "cell_wide.wgsl");
+module!(CHUNK_LOADS, "chunk_loads.wgsl");
+module!(CHUNK_F32, "chunk_f32.wgsl");
+module!(CHUNK_WIDE_F32, "chunk_wide_f32.wgsl");
+module!(CHUNK_WIDE_HALVES, "chunk_wide_halves.wgsl");
+module!(CHUNK_HALVES, "chunk_halves.wgsl");
+module!(CHUNK_WORDS, "chunk_words.wgsl");
 
 /// What is fixed when a shader is composed; everything else is in the uniform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -302,6 +346,84 @@ pub struct Specialization {
     /// Every buffer is bound read_write, because an input shares its buffer
     /// with something that is written (wgpu tracks usage per whole buffer).
     pub shared: bool,
+    /// Lanes of a subgroup.
+    pub lanes: Lanes,
+    /// How rows of query, key and value are loaded.
+    pub loads: Loads,
+    /// The rules that the text knows.
+    pub rules: RuleSet,
+}
+
+/// The subgroup sizes that lane-broadcast kernels are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(hidden)]
+pub enum Lanes {
+    Four,
+    Eight,
+}
+
+impl Lanes {
+    /// Their number.
+    pub fn count(self) -> u32 {
+        match self {
+            Lanes::Four => 4,
+            Lanes::Eight => 8,
+        }
+    }
+}
+
+/// How a lane-broadcast kernel loads query, key and value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(hidden)]
+pub enum Loads {
+    /// Element by element, whatever the layout.
+    Words,
+    /// 4 elements at once: rows are of one type, aligned to 4 elements and
+    /// multiples of 4 long.
+    Chunks,
+    /// The same in 64-bit words, which needs the feature `SHADER_INT64`.
+    WideChunks,
+}
+
+/// Which rules a shader knows: a driver compiles what is left out in no time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(hidden)]
+pub enum RuleSet {
+    /// Those that leave each row an interval of keys; sinks; statistics.
+    Intervals,
+    /// All.
+    All,
+}
+
+impl RuleSet {
+    /// `RULE_` bits.
+    pub fn bits(self) -> u32 {
+        match self {
+            RuleSet::Intervals => rules::INTERVALS,
+            RuleSet::All => u32::MAX,
+        }
+    }
+}
+
+impl Specialization {
+    /// Nothing that needs a condition to hold.
+    pub const GENERAL: Specialization = Specialization {
+        kv_dtype: DType::F32,
+        shared: false,
+        lanes: Lanes::Eight,
+        loads: Loads::Words,
+        rules: RuleSet::All,
+    };
+
+    /// Names that `#for` may count to, which are constants of the text too.
+    pub(crate) fn counts(self) -> [(&'static str, u32); 3] {
+        let dims = if self.loads == Loads::Words { 1 } else { 4 };
+        [
+            ("SUBGROUP", self.lanes.count()),
+            ("GROUPS", lane_tile::GROUPS),
+            ("DIMS", dims),
+        ]
+    }
 }
 
 /// Every pipeline that a plan can ask for.
@@ -309,11 +431,24 @@ pub struct Specialization {
 pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
     let mut all = Vec::new();
     for shader in Shader::ALL {
-        for shared in [false, true] {
-            for kv_dtype in [DType::F32, DType::F16, DType::BF16] {
-                let key = canonical(shader, Specialization { kv_dtype, shared });
-                if !all.contains(&(shader, key)) {
-                    all.push((shader, key));
+        for kv_dtype in [DType::F32, DType::F16, DType::BF16] {
+            for shared in [false, true] {
+                for lanes in [Lanes::Four, Lanes::Eight] {
+                    for loads in [Loads::Words, Loads::Chunks, Loads::WideChunks] {
+                        for rules in [RuleSet::Intervals, RuleSet::All] {
+                            let key = Specialization {
+                                kv_dtype,
+                                shared,
+                                lanes,
+                                loads,
+                                rules,
+                            };
+                            let key = canonical(shader, key);
+                            if !all.contains(&(shader, key)) {
+                                all.push((shader, key));
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -322,11 +457,19 @@ pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
 }
 
 /// Forgets what the shader's text does not depend on, so that pipelines are shared.
-pub(crate) fn canonical(shader: Shader, mut key: Specialization) -> Specialization {
-    if !shader.reads_keys_or_values() {
-        key.kv_dtype = DType::F32;
+pub(crate) fn canonical(shader: Shader, key: Specialization) -> Specialization {
+    let general = Specialization::GENERAL;
+    match shader {
+        Shader::ForwardLanes => key,
+        _ => Specialization {
+            kv_dtype: match shader.reads_keys_or_values() {
+                true => key.kv_dtype,
+                false => general.kv_dtype,
+            },
+            shared: key.shared,
+            ..general
+        },
     }
-    key
 }
 
 /// The code of a storage type in the shaders (`DTYPE_` constants).

@@ -112,6 +112,7 @@ mod stage;
 mod tensor;
 #[doc(hidden)]
 pub mod testing;
+mod tiling;
 mod timing;
 #[cfg(all(feature = "tune", not(target_family = "wasm")))]
 mod tune;
@@ -150,7 +151,9 @@ pub use upload::Uploaded;
 /// The shaders as text, for validation and inspection.
 #[doc(hidden)]
 pub mod shaders {
-    pub use crate::kernel::{Access, Shader, Slot, Specialization, all_pipelines};
+    pub use crate::kernel::{
+        Access, Lanes, Loads, RuleSet, Shader, Slot, Specialization, all_pipelines,
+    };
     pub use crate::shader::{Composed, compose};
 }
 

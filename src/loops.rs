@@ -5,17 +5,21 @@
 //! iterations of all its loops together, then leaves every loop after one pass:
 //! wrong results, and no error. A long row needs more than that.
 
+use crate::caps::DeviceCaps;
 use crate::error::Error;
-use crate::kernel::Kernel;
-use crate::params::tile;
+use crate::kernel::{Kernel, Loads, RuleSet};
+use crate::params::{lane_tile, tile};
+use crate::passes::rule_set;
 use crate::problem::Problem;
+use crate::tiling::{Tiling, loads};
 
 /// An upper bound of the iterations of one invocation, with a few percent to
 /// spare. A loop of n trips counts n + 1, as the last test is an iteration too.
-pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel) -> u64 {
+pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> u64 {
     let tiles = visited_keys(problem).div_ceil(u64::from(tile::KEYS)) + 1;
     let chunks = (problem.dims.qk_dim as u64).div_ceil(u64::from(tile::DEPTH));
     match kernel {
+        Kernel::LaneBroadcast => lane_broadcast(problem, caps),
         // Measured on Mesa 22.3.6: 93 + 26 chunks a tile, with every rule on.
         Kernel::Tiled => STORE + tiles * (100 + 26 * chunks),
         Kernel::Staged => {
@@ -27,6 +31,27 @@ pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel) -> u64 {
             scores.max(softmax).max(values)
         }
     }
+}
+
+/// A chunk of values is an iteration and a look at what is not finite, which
+/// may take another.
+fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
+    let tiling = Tiling::of(Kernel::LaneBroadcast, caps);
+    let (rows, keys) = (u64::from(lane_tile::ROWS), u64::from(tiling.keys));
+    let dims = if loads(problem, caps) == Loads::Words {
+        1
+    } else {
+        4
+    };
+    let chunks = |len: usize| len.div_ceil(dims) as u64;
+    let careful = match rule_set(problem) {
+        RuleSet::Intervals => 0,
+        RuleSet::All => rows * (keys + 3) + keys,
+    };
+    let columns = problem.dims.v_dim.min(tiling.columns as usize) as u64;
+    let ends = columns + rows * (columns + 4) * 2;
+    let visited = visited_keys(problem).div_ceil(keys) + 2;
+    ends + visited * (8 + chunks(problem.dims.qk_dim) + 3 * chunks(problem.dims.v_dim) + careful)
 }
 
 /// 16 runs, each of at most 4 words; what else happens once.
@@ -51,9 +76,9 @@ fn visited_keys(problem: &Problem) -> u64 {
 }
 
 /// Why the driver would end the loops too early, if it would.
-pub(crate) fn check_loops(problem: &Problem, kernel: Kernel, most: Option<u32>) -> Option<Error> {
-    let needed = loop_iterations(problem, kernel);
-    let limit = u64::from(most?);
+pub(crate) fn check_loops(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> Option<Error> {
+    let limit = u64::from(caps.max_loop_iterations?);
+    let needed = loop_iterations(problem, kernel, caps);
     (needed > limit).then(|| Error::Limit {
         what: format!("loop iterations of one invocation of the {kernel:?} kernels"),
         needed,

@@ -99,6 +99,10 @@ pub(crate) mod rules {
     pub const SOFTCAP: u32 = 4096;
     pub const STATS: u32 = 8192;
     pub const STATS_PAIRS: u32 = 16384;
+
+    /// All but the rules that are decided pair by pair or change a score.
+    pub const INTERVALS: u32 =
+        CAUSAL | LEFT | RIGHT | KV_LENGTHS | Q_LENGTHS | SINKS | STATS | STATS_PAIRS;
 }
 
 /// Values of `Params::alignment`, the `ALIGN_` constants of the shader.
@@ -116,4 +120,14 @@ pub(crate) mod tile {
     pub const KEYS: u32 = 32;
     pub const COLUMNS: u32 = 64;
     pub const DEPTH: u32 = 16;
+}
+
+/// The tile of the lane-broadcast kernel, as in `shaders/forward_lanes.wgsl`.
+pub(crate) mod lane_tile {
+    /// Rows of a lane.
+    pub const ROWS: u32 = 4;
+    /// Keys of a lane.
+    pub const GROUPS: u32 = 4;
+    /// Value columns times lanes.
+    pub const OUTPUT_SLOTS: u32 = 1024;
 }

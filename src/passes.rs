@@ -3,15 +3,16 @@
 use crate::aux::AuxLayout;
 use crate::caps::DeviceCaps;
 use crate::host::Polarity;
-use crate::kernel::{Kernel, Shader, Slot, Specialization, dtype_code};
+use crate::kernel::{Kernel, RuleSet, Shader, Slot, Specialization, dtype_code};
 use crate::lists::{ListKind, ListSource};
 use crate::options::Alignment;
-use crate::params::{CopyParams, Params, View, align, rules, tile};
+use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
 use crate::plan::{Bind, Pass, Uniform};
 use crate::problem::{Geometry, Goal, Problem};
 use crate::split::{Chunk, Slab, slabs};
 use crate::stage::Stage;
 use crate::tensor::Stats;
+use crate::tiling::Tiling;
 
 /// `params.stage` of the softmax kernel where the value pass follows.
 pub(crate) const STAGE_WEIGHTS: u32 = 4;
@@ -57,7 +58,7 @@ fn copy(
     let grid = fold(count.div_ceil(lanes), caps);
     Pass {
         shader: Shader::CopyWords,
-        specialization: UNSPECIALIZED,
+        specialization: Specialization::GENERAL,
         grid,
         uniform: Uniform::Copy(CopyParams {
             source: first as u32,
@@ -79,12 +80,6 @@ fn copy(
     }
 }
 
-/// Replaced by the plan, which knows.
-const UNSPECIALIZED: Specialization = Specialization {
-    kv_dtype: crate::host::DType::F32,
-    shared: false,
-};
-
 /// The attention dispatches of one chunk.
 pub(crate) fn attention(
     problem: &Problem,
@@ -95,9 +90,14 @@ pub(crate) fn attention(
 ) -> Vec<Pass> {
     let found = slabs(problem, kernel, chunk, caps);
     let mut params = params(problem, chunk, aux, &found);
-    let row_tiles = (chunk.rows.len() as u32).div_ceil(tile::ROWS);
-    let columns = (problem.dims.v_dim as u32).div_ceil(tile::COLUMNS);
-    let key_tiles = (problem.dims.kv_len as u32).div_ceil(tile::KEYS);
+    let tiling = Tiling::of(kernel, caps);
+    let row_tiles = (chunk.rows.len() as u32).div_ceil(tiling.rows);
+    let columns = (problem.dims.v_dim as u32).div_ceil(tiling.columns);
+    let key_tiles = (problem.dims.kv_len as u32).div_ceil(tiling.keys);
+    if kernel == Kernel::LaneBroadcast {
+        params.trips_rows = lane_tile::ROWS;
+        params.trips_keys = tiling.keys;
+    }
     let heads = (chunk.batches.len() * chunk.heads.len()) as u32;
     let rows = chunk.rows.len() as u32;
     let mut pass = |shader: Shader, column_tiles: u32, workgroups: u32| {
@@ -110,7 +110,7 @@ pub(crate) fn attention(
         };
         Pass {
             shader,
-            specialization: UNSPECIALIZED,
+            specialization: Specialization::GENERAL,
             grid: fold(u64::from(workgroups), caps),
             uniform: Uniform::Attention(params),
             binds: shader.slots().iter().map(bind).collect(),
@@ -119,6 +119,7 @@ pub(crate) fn attention(
     };
     let tiles = row_tiles * heads;
     match (kernel, &problem.goal) {
+        (Kernel::LaneBroadcast, _) => vec![pass(Shader::ForwardLanes, columns, tiles * columns)],
         (Kernel::Tiled, _) => vec![pass(Shader::ForwardTiled, columns, tiles * columns)],
         (Kernel::Staged, Goal::Forward) => {
             let mut passes = Vec::new();
@@ -285,7 +286,16 @@ fn side(count: Option<u32>, rule: u32) -> (u32, u32) {
     count.map_or((0, 0), |n| (n, rule))
 }
 
-fn rule_bits(problem: &Problem) -> u32 {
+/// The rules that the kernels for a problem have to know.
+pub(crate) fn rule_set(problem: &Problem) -> RuleSet {
+    // The window's sides are among the intervals.
+    match rule_bits(problem) & !RuleSet::Intervals.bits() {
+        0 => RuleSet::Intervals,
+        _ => RuleSet::All,
+    }
+}
+
+pub(crate) fn rule_bits(problem: &Problem) -> u32 {
     let has = |kind| problem.list(kind).is_some();
     let mut bits = 0;
     let mut set = |rule: u32, on: bool| bits |= if on { rule } else { 0 };

@@ -6,12 +6,13 @@ use std::fmt;
 use crate::caps::DeviceCaps;
 use crate::class;
 use crate::error::{Error, Result};
-use crate::kernel::{Access, Kernel, Shader, Slot, Specialization, canonical};
+use crate::kernel::{Access, Kernel, Lanes, Shader, Slot, Specialization, canonical};
 use crate::lists::ListSource;
 use crate::loops::check_loops;
 use crate::params::{CopyParams, Params};
 use crate::problem::{Goal, PHASE, Problem};
 use crate::split::split;
+use crate::tiling::{Tiling, loads};
 use crate::{aux::AuxLayout, passes};
 
 /// Choices that a caller may take out of the planner's hands.
@@ -132,7 +133,7 @@ impl Plan {
             });
         }
         let mut reasons = check_device(caps, kernel);
-        reasons.extend(check_loops(problem, kernel, caps.max_loop_iterations));
+        reasons.extend(check_loops(problem, kernel, caps));
         let chunks = chunks.unwrap_or_else(|limits| {
             reasons.extend(limits);
             Vec::new()
@@ -180,6 +181,9 @@ impl Plan {
             let specialization = Specialization {
                 kv_dtype: problem.kv_dtype,
                 shared: shared || (mixed && writes_scores),
+                lanes: caps.lanes().unwrap_or(Lanes::Eight),
+                loads: loads(problem, caps),
+                rules: passes::rule_set(problem),
             };
             pass.specialization = canonical(pass.shader, specialization);
         }
@@ -317,6 +321,16 @@ fn choose(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result
 pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
     let shaders = kernel.shaders();
     let mut reasons = Vec::new();
+    if kernel == Kernel::LaneBroadcast && caps.lanes().is_none() {
+        reasons.push(Error::value(
+            "device",
+            "the feature SUBGROUP and subgroups of 4 or of 8 lanes only",
+            match caps.subgroup_size {
+                Some(size) => format!("subgroups of {size} lanes"),
+                None => "no subgroups of one size".to_owned(),
+            },
+        ));
+    }
     let align = caps.alignment();
     if !PHASE.is_multiple_of(align) {
         reasons.push(Error::Limit {
@@ -326,6 +340,7 @@ pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
             limit: align,
         });
     }
+    let tiling = Tiling::of(kernel, caps);
     let buffers = shaders.iter().map(|shader| shader.slots().len()).max();
     let needs = [
         (
@@ -336,13 +351,13 @@ pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
         ),
         (
             "invocations of one workgroup",
-            u64::from(crate::params::tile::LANES),
+            u64::from(tiling.lanes),
             "max_compute_invocations_per_workgroup",
             u64::from(caps.max_compute_invocations_per_workgroup),
         ),
         (
             "workgroup memory in bytes",
-            WORKGROUP_MEMORY,
+            tiling.memory,
             "max_compute_workgroup_storage_size",
             u64::from(caps.max_compute_workgroup_storage_size),
         ),
@@ -406,6 +421,3 @@ fn check_lists(problem: &Problem, aux_bytes: u64, caps: &DeviceCaps) -> Vec<Erro
     }
     reasons
 }
-
-/// Workgroup memory of the largest kernel; a test counts it from the shaders.
-pub(crate) const WORKGROUP_MEMORY: u64 = 15_664;

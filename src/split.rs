@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::params::tile;
 use crate::problem::{Geometry, Goal, Problem};
+use crate::tiling::Tiling;
 
 /// A box of batch entries, query heads and rows that one set of dispatches covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,14 +158,20 @@ pub(crate) fn slabs(
 }
 
 /// Workgroups of the chunk's largest dispatch.
-pub(crate) fn workgroups(problem: &Problem, kernel: Kernel, chunk: &Chunk) -> u64 {
+pub(crate) fn workgroups(
+    problem: &Problem,
+    kernel: Kernel,
+    chunk: &Chunk,
+    caps: &DeviceCaps,
+) -> u64 {
+    let tiling = Tiling::of(kernel, caps);
     let heads = chunk.batches.len() as u64 * chunk.heads.len() as u64;
     let rows = chunk.rows.len() as u64;
-    let tiles = rows.div_ceil(u64::from(tile::ROWS));
-    let columns = (problem.dims.v_dim as u64).div_ceil(u64::from(tile::COLUMNS));
-    let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tile::KEYS));
+    let tiles = rows.div_ceil(u64::from(tiling.rows));
+    let columns = (problem.dims.v_dim as u64).div_ceil(u64::from(tiling.columns));
+    let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tiling.keys));
     let most = match kernel {
-        Kernel::Tiled => tiles.saturating_mul(columns),
+        Kernel::Tiled | Kernel::LaneBroadcast => tiles.saturating_mul(columns),
         Kernel::Staged => rows.max(tiles.saturating_mul(columns.max(keys))),
     };
     most.saturating_mul(heads)
@@ -209,7 +216,7 @@ fn misfit(problem: &Problem, kernel: Kernel, chunk: &Chunk, caps: &DeviceCaps) -
     let most = u64::from(caps.max_compute_workgroups_per_dimension);
     // Half of u32: a folded grid has some idle workgroups, and they are numbered too.
     let limit = most.saturating_mul(most).min(u64::from(u32::MAX / 2));
-    let needed = workgroups(problem, kernel, chunk);
+    let needed = workgroups(problem, kernel, chunk, caps);
     if needed > limit {
         reasons.push(Error::Limit {
             what: "workgroups of one tile of rows".to_owned(),

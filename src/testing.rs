@@ -10,13 +10,16 @@ use crate::attention::Attention;
 use crate::error::Result;
 use crate::host::DType;
 use crate::kernel::{Shader, Slot, dtype_code};
-use crate::params::{CopyParams, Params, View, align, rules, tile};
+use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
 use crate::plan::{Plan, Uniform};
 use crate::problem::Problem;
 use crate::stage::Stage;
 
-/// Workgroup memory that the planner takes a kernel to need, in bytes.
-pub const WORKGROUP_MEMORY: u64 = crate::plan::WORKGROUP_MEMORY;
+/// Workgroup memory that the planner takes tiled kernels to need, in bytes.
+pub const WORKGROUP_MEMORY: u64 = crate::tiling::TILE_MEMORY;
+
+/// The same of the lane-broadcast kernel.
+pub const LANE_MEMORY: u64 = crate::tiling::LANE_MEMORY;
 
 /// A uniform's size and the offset of each field, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +83,7 @@ pub fn constants() -> Vec<(&'static str, u32)> {
         ("DTYPE_F16", dtype_code(DType::F16)),
         ("DTYPE_BF16", dtype_code(DType::BF16)),
         ("LANES", tile::LANES),
+        ("OUTPUT_SLOTS", lane_tile::OUTPUT_SLOTS),
         ("TILE_ROWS", tile::ROWS),
         ("TILE_KEYS", tile::KEYS),
         ("TILE_COLUMNS", tile::COLUMNS),
@@ -94,9 +98,12 @@ pub fn constants() -> Vec<(&'static str, u32)> {
 pub fn files() -> Vec<(&'static str, &'static str)> {
     let mut files = Vec::new();
     for shader in Shader::ALL {
-        for module in shader.modules().iter().chain([&shader.root()]) {
-            if !files.contains(&(module.name, module.text)) {
-                files.push((module.name, module.text));
+        let keys = crate::kernel::all_pipelines().into_iter();
+        for (_, key) in keys.filter(|(s, _)| *s == shader) {
+            for module in shader.modules(key).iter().chain([&shader.root()]) {
+                if !files.contains(&(module.name, module.text)) {
+                    files.push((module.name, module.text));
+                }
             }
         }
     }

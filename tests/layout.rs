@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lints::parse;
 use naga::{AddressSpace, GlobalVariable, Module, StorageAccess, TypeInner};
-use wgpu_attention::shaders::{Access, Shader, Slot, all_pipelines, compose};
+use wgpu_attention::DType;
+use wgpu_attention::shaders::{Access, Loads, Shader, Slot, all_pipelines, compose};
 use wgpu_attention::testing::{Layout, layout};
 
 /// Every struct of a module that a uniform is made of, by name.
@@ -122,10 +123,11 @@ fn bindings_are_those_of_the_registry() {
     assert!(compared > 90, "{compared}");
 }
 
-/// Every storage buffer is made of plain words, so that an element's offset in
-/// the parameters means the same on both sides.
+/// Every storage buffer is made of plain words, or of chunks of 4 elements where
+/// the specialization says so, so that an element's offset in the parameters
+/// means the same on both sides.
 #[test]
-fn storage_is_words() {
+fn storage_is_words_or_chunks() {
     for (shader, key) in all_pipelines() {
         let module = parse(&compose(shader, key).text).unwrap();
         for (_, variable) in module.global_variables.iter() {
@@ -135,14 +137,21 @@ fn storage_is_words() {
             let TypeInner::Array { base, stride, .. } = module.types[variable.ty].inner else {
                 panic!("{:?} is no array", variable.name);
             };
-            assert_eq!(stride, 4);
-            let atomic = variable.name.as_deref() == Some(Slot::Output.name());
-            let scalar = naga::Scalar::U32;
-            let expected = match atomic {
-                true => TypeInner::Atomic(scalar),
-                false => TypeInner::Scalar(scalar),
+            let name = variable.name.as_deref().unwrap();
+            let is_chunk = ["query", "key", "value"].contains(&name) && key.loads != Loads::Words;
+            let chunk = match key.kv_dtype {
+                DType::F32 => 4 * 4,
+                DType::F16 | DType::BF16 => 4 * 2,
             };
-            assert_eq!(module.types[base].inner, expected, "{:?}", variable.name);
+            assert_eq!(stride, if is_chunk { chunk } else { 4 }, "{name}");
+            let word = TypeInner::Scalar(naga::Scalar::U32);
+            let of_atomics = TypeInner::Atomic(naga::Scalar::U32);
+            let inner = &module.types[base].inner;
+            match (name == Slot::Output.name(), is_chunk) {
+                (true, _) => assert_eq!(*inner, of_atomics, "{name}"),
+                (false, false) => assert_eq!(*inner, word, "{name}"),
+                (false, true) => {}
+            }
         }
     }
 }

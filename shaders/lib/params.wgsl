@@ -102,6 +102,7 @@ const ALIGN_BOTTOM_RIGHT: u32 = 1u;
 const ALIGN_OFFSET: u32 = 2u;
 const ALIGN_PER_SEQUENCE: u32 = 3u;
 
+// RULES holds the bits that this text was composed for.
 fn has(rules: u32) -> bool {
-    return (params.rules & rules) != 0u;
+    return (params.rules & rules & RULES) != 0u;
 }

@@ -3,6 +3,7 @@
 
 pub mod uniformity;
 
+use naga::valid::Capabilities;
 use naga::{AddressSpace, Module};
 
 pub fn parse(text: &str) -> Result<Module, String> {
@@ -11,9 +12,17 @@ pub fn parse(text: &str) -> Result<Module, String> {
 
 /// Validates against what plain WebGPU has, `unpack2x16float` included.
 pub fn validate(module: &Module) -> Result<naga::valid::ModuleInfo, String> {
+    validate_with(module, Capabilities::empty())
+}
+
+/// The same for a device that can do more.
+pub fn validate_with(
+    module: &Module,
+    more: Capabilities,
+) -> Result<naga::valid::ModuleInfo, String> {
     naga::valid::Validator::new(
         naga::valid::ValidationFlags::all(),
-        naga::valid::Capabilities::SHADER_FLOAT16_IN_FLOAT32,
+        Capabilities::SHADER_FLOAT16_IN_FLOAT32 | more,
     )
     .validate(module)
     .map_err(|error| format!("{error:?}"))

@@ -3,7 +3,7 @@
 
 use wgpu_attention::shaders::{Access, Shader, Slot, Specialization, compose};
 use wgpu_attention::testing::{Dispatch, dispatches};
-use wgpu_attention::{DType, Plan, wgpu};
+use wgpu_attention::{Plan, wgpu};
 
 use super::{Buffers, Noop};
 
@@ -167,11 +167,7 @@ fn pipeline(
         label,
         entries: &entries,
     });
-    let specialization = Specialization {
-        kv_dtype: DType::F32,
-        shared: false,
-    };
-    let text = compose(dispatch.shader, specialization).text;
+    let text = compose(dispatch.shader, Specialization::GENERAL).text;
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
         label,
         source: wgpu::ShaderSource::Wgsl(text.into()),

@@ -1,0 +1,20 @@
+// Chunks of one element, for rows of any alignment, length and storage type.
+
+fn query_chunk(row: u32, chunk: u32) -> vec4<f32> {
+    let index = row + chunk;
+    return vec4<f32>(widen(query[word_index(index, params.query_dtype)], index, params.query_dtype));
+}
+
+fn key_chunk(row: u32, chunk: u32) -> vec4<f32> {
+    let index = row + chunk;
+    return vec4<f32>(widen(key[word_index(index, KV_DTYPE)], index, KV_DTYPE));
+}
+
+fn value_chunk(row: u32, chunk: u32) -> vec4<f32> {
+    let index = row + chunk;
+    return vec4<f32>(widen(value[word_index(index, KV_DTYPE)], index, KV_DTYPE));
+}
+
+fn value_element(row: u32, column: u32) -> f32 {
+    return widen(value[word_index(row + column, KV_DTYPE)], row + column, KV_DTYPE);
+}

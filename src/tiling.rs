@@ -1,0 +1,67 @@
+//! How a kernel family cuts its work into workgroups.
+
+use crate::caps::DeviceCaps;
+use crate::kernel::{Kernel, Lanes, Loads};
+use crate::params::{lane_tile, tile};
+use crate::problem::{Geometry, Problem};
+
+/// What one workgroup covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tiling {
+    /// Query rows.
+    pub rows: u32,
+    /// Keys at a time.
+    pub keys: u32,
+    /// Value columns.
+    pub columns: u32,
+    /// Invocations.
+    pub lanes: u32,
+    /// Bytes of workgroup memory; a test counts them from the shaders.
+    pub memory: u64,
+}
+
+impl Tiling {
+    pub fn of(kernel: Kernel, caps: &DeviceCaps) -> Tiling {
+        match kernel {
+            Kernel::Tiled | Kernel::Staged => Tiling {
+                rows: tile::ROWS,
+                keys: tile::KEYS,
+                columns: tile::COLUMNS,
+                lanes: tile::LANES,
+                memory: TILE_MEMORY,
+            },
+            Kernel::LaneBroadcast => {
+                let lanes = caps.lanes().unwrap_or(Lanes::Eight).count();
+                Tiling {
+                    rows: lane_tile::ROWS * lanes,
+                    keys: lane_tile::GROUPS * lanes,
+                    columns: lane_tile::OUTPUT_SLOTS / lanes,
+                    lanes,
+                    memory: LANE_MEMORY,
+                }
+            }
+        }
+    }
+}
+
+/// Workgroup memory of the largest tiled kernel.
+pub(crate) const TILE_MEMORY: u64 = 15_664;
+
+/// Workgroup memory of the lane-broadcast kernel.
+pub(crate) const LANE_MEMORY: u64 = 16 * lane_tile::OUTPUT_SLOTS as u64;
+
+/// How a device can load the problem's rows.
+pub(crate) fn loads(problem: &Problem, caps: &DeviceCaps) -> Loads {
+    let fits = |tensor: &Geometry| {
+        let strides = &tensor.strides[..3];
+        tensor.shape[3].is_multiple_of(4)
+            && strides.iter().all(|stride| stride.is_multiple_of(4))
+            && tensor.phase.is_multiple_of(4 * tensor.element_size)
+    };
+    let tensors = [&problem.query, &problem.key, &problem.value];
+    match problem.query_dtype == problem.kv_dtype && tensors.into_iter().all(fits) {
+        false => Loads::Words,
+        true if caps.shader_int64 => Loads::WideChunks,
+        true => Loads::Chunks,
+    }
+}
