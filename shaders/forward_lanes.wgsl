@@ -230,19 +230,27 @@ fn main(
                 break if c >= column_trips;
             }
         }
-        // It is added to the rows that see it, column by column.
-        for (var n = 0u; n < select(0u, columns, subgroupAny(broken)); n++) {
-            var none = 0u;
-            var above = 0u;
-            var below = 0u;
-#for g in GROUPS
-            let bits_$g = bitcast<u32>(value_element(value_$g, n));
-            none |= subgroupBallot((bits_$g & 0x7fffffffu) > EXPONENT_BITS).x << ($gu * SUBGROUP);
-            above |= subgroupBallot(bits_$g == EXPONENT_BITS).x << ($gu * SUBGROUP);
-            below |= subgroupBallot(bits_$g == NEGATIVE_INFINITY_BITS).x << ($gu * SUBGROUP);
+        // It is added to the rows that see it.
+        for (c = 0u; c < select(0u, value_chunks, subgroupAny(broken)); c++) {
+            let slot = c * DIMS * SUBGROUP + lane;
+#for d in DIMS
+            var none_$d = 0u;
+            var above_$d = 0u;
+            var below_$d = 0u;
 #end
-            let slot = n * SUBGROUP + lane;
-            wg_output[slot] = to_cell(add_not_finite(narrow_cell(wg_output[slot]), visible, none, above, below));
+#for g in GROUPS
+            let v_$g = value_chunk(value_rows[$g], c);
+#for d in DIMS
+            let bits_$g_$d = bitcast<u32>(v_$g[$d]);
+            none_$d |= subgroupBallot((bits_$g_$d & 0x7fffffffu) > EXPONENT_BITS).x << ($gu * SUBGROUP);
+            above_$d |= subgroupBallot(bits_$g_$d == EXPONENT_BITS).x << ($gu * SUBGROUP);
+            below_$d |= subgroupBallot(bits_$g_$d == NEGATIVE_INFINITY_BITS).x << ($gu * SUBGROUP);
+#end
+#end
+#for d in DIMS
+            let old_$d = narrow_cell(wg_output[slot + $du * SUBGROUP]);
+            wg_output[slot + $du * SUBGROUP] = to_cell(add_not_finite(old_$d, visible, none_$d, above_$d, below_$d));
+#end
         }
     }
 

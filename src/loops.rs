@@ -33,25 +33,25 @@ pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel, caps: &DeviceCa
     }
 }
 
-/// A chunk of values is an iteration and a look at what is not finite, which
-/// may take another.
+/// For a chunk of depth 4 iterations of loads and its own, for one of values its
+/// own and one more where some value is not finite.
 fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
     let tiling = Tiling::of(Kernel::LaneBroadcast, caps);
     let (rows, keys) = (u64::from(lane_tile::ROWS), u64::from(tiling.keys));
-    let dims = if loads(problem, caps) == Loads::Words {
-        1
-    } else {
-        4
+    let dims = match loads(problem, caps) {
+        Loads::Words => 1,
+        Loads::Chunks | Loads::WideChunks => 4,
     };
-    let chunks = |len: usize| len.div_ceil(dims) as u64;
+    let columns = problem.dims.v_dim.min(tiling.columns as usize) as u64;
+    let depth_chunks = (problem.dims.qk_dim as u64).div_ceil(dims);
+    let value_chunks = columns.div_ceil(dims);
     let careful = match rule_set(problem) {
         RuleSet::Intervals => 0,
         RuleSet::All => rows * (keys + 3) + keys,
     };
-    let columns = problem.dims.v_dim.min(tiling.columns as usize) as u64;
     let ends = columns + rows * (columns + 4) * 2;
     let visited = visited_keys(problem).div_ceil(keys) + 2;
-    ends + visited * (8 + chunks(problem.dims.qk_dim) + 3 * chunks(problem.dims.v_dim) + careful)
+    ends + visited * (8 + 5 * depth_chunks + 2 * value_chunks + careful)
 }
 
 /// 16 runs, each of at most 4 words; what else happens once.

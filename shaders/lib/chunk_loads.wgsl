@@ -12,7 +12,3 @@ fn key_chunk(row: u32, chunk: u32) -> vec4<f32> {
 fn value_chunk(row: u32, chunk: u32) -> vec4<f32> {
     return widen_chunk(value[(row >> 2u) + chunk]);
 }
-
-fn value_element(row: u32, column: u32) -> f32 {
-    return value_chunk(row, column >> 2u)[column & 3u];
-}

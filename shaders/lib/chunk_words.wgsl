@@ -14,7 +14,3 @@ fn value_chunk(row: u32, chunk: u32) -> vec4<f32> {
     let index = row + chunk;
     return vec4<f32>(widen(value[word_index(index, KV_DTYPE)], index, KV_DTYPE));
 }
-
-fn value_element(row: u32, column: u32) -> f32 {
-    return widen(value[word_index(row + column, KV_DTYPE)], row + column, KV_DTYPE);
-}

@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::sync::OnceLock;
 
 use wgpu_attention::reference::{self, Comparison, Expected, compare};
+use wgpu_attention::wgpu::Features;
 use wgpu_attention::{Attention, Kernel, PlanOptions};
 
 use crate::common::OwnedCase;
@@ -47,6 +48,7 @@ pub fn limited(change: impl FnOnce(&mut wgpu::Limits)) -> Attention {
     change(&mut limits);
     let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
         required_limits: limits,
+        required_features: adapter.features() & (Features::SUBGROUP | Features::SHADER_INT64),
         ..Default::default()
     }))
     .expect("a device with lowered limits");
