@@ -55,6 +55,8 @@ pub struct Figures {
     pub first: f64,
     /// The part of it before the submission.
     pub prepare: f64,
+    /// The processor's time for it, all threads.
+    pub first_processor: Option<f64>,
     /// Pipelines that were made for it.
     pub pipelines: usize,
     /// Bytes beside the operands.
@@ -76,6 +78,7 @@ impl Figures {
             processor: processor.map(|time| time.as_secs_f64() / runs.len() as f64),
             first: first.as_secs_f64(),
             prepare: 0.0,
+            first_processor: None,
             pipelines: 0,
             workspace: 0,
             plan: String::new(),
@@ -93,6 +96,7 @@ impl Figures {
         self.processor = least(self.processor, other.processor);
         self.first = self.first.min(other.first);
         self.prepare = self.prepare.min(other.prepare);
+        self.first_processor = least(self.first_processor, other.first_processor);
     }
 }
 
@@ -210,6 +214,7 @@ impl Measured {
                 "share_of_copy": self.bytes / f.best / self.ceilings.copy,
                 "first_dispatch_ms": f.first * 1e3,
                 "prepare_ms": f.prepare * 1e3,
+                "first_dispatch_processor_ms": f.first_processor.map(|time| time * 1e3),
                 "pipelines": f.pipelines,
                 "workspace_bytes": f.workspace,
                 "plan": f.plan,

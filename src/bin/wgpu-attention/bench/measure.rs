@@ -164,8 +164,19 @@ struct Bench<'a> {
 /// Times of a contender's runs.
 struct Times {
     first: Duration,
+    first_processor: Option<Duration>,
     runs: Vec<Duration>,
     processor: Option<Duration>,
+}
+
+impl Times {
+    fn figures(&self, prepare: Duration) -> Figures {
+        Figures {
+            prepare: prepare.as_secs_f64(),
+            first_processor: self.first_processor.map(|time| time.as_secs_f64()),
+            ..Figures::of(&self.runs, self.processor, self.first + prepare)
+        }
+    }
 }
 
 impl Bench<'_> {
@@ -199,6 +210,7 @@ impl Bench<'_> {
         };
         let name = plan.kernel().name().to_owned();
         let before = self.attention.pipelines();
+        let began = processor_time();
         let started = Instant::now();
         let prepared = self.attention.prepare(&plan)?;
         let prepare = started.elapsed();
@@ -207,7 +219,7 @@ impl Bench<'_> {
             bytes => Some(clock.buffer("workspace", bytes)),
         };
         let workspace = workspace.as_ref().map(Workspace::new);
-        let timed = self.timed(&output_buffer, size, dtype, |pass| {
+        let timed = self.timed(&output_buffer, size, dtype, began, |pass| {
             prepared.record_in_pass(pass, &operands, workspace)
         })?;
         let times = match timed {
@@ -216,10 +228,9 @@ impl Bench<'_> {
         };
         let figures = Figures {
             plan: plan.to_string(),
-            prepare: prepare.as_secs_f64(),
             pipelines: self.attention.pipelines() - before,
             workspace: plan.workspace_bytes(),
-            ..Figures::of(&times.runs, times.processor, times.first + prepare)
+            ..times.figures(prepare)
         };
         Ok((name, Outcome::Measured(figures)))
     }
@@ -229,11 +240,13 @@ impl Bench<'_> {
         if let Some(reason) = Plain::misfit(case, &clock.device.limits()) {
             return Ok(Outcome::Unsupported(reason));
         }
+        let inputs = values.widened();
+        let began = processor_time();
         let started = Instant::now();
-        let plain = Plain::new(clock, case, &values.widened())?;
+        let plain = Plain::new(clock, case, &inputs)?;
         let prepare = started.elapsed();
         let count: usize = case.output_shape().iter().product();
-        let timed = self.timed(&plain.output, count as u64 * 4, DType::F32, |pass| {
+        let timed = self.timed(&plain.output, count as u64 * 4, DType::F32, began, |pass| {
             plain.record(pass);
             Ok(())
         })?;
@@ -241,21 +254,22 @@ impl Bench<'_> {
             Err(fault) => Outcome::Wrong(fault),
             Ok(times) => Outcome::Measured(Figures {
                 plan: "f32, one invocation a score, a row, an element".to_owned(),
-                prepare: prepare.as_secs_f64(),
                 pipelines: plain.dispatches(),
                 workspace: plain.scores,
-                ..Figures::of(&times.runs, times.processor, times.first + prepare)
+                ..times.figures(prepare)
             }),
         })
     }
 
     /// Runs once, compares the result, then runs until the budget is spent; or
-    /// what is wrong with the result.
+    /// what is wrong with the result. `began` is the processor's time before the
+    /// pipelines were made.
     fn timed(
         &self,
         output: &wgpu::Buffer,
         size: u64,
         dtype: DType,
+        began: Option<Duration>,
         record: impl Fn(&mut wgpu::ComputePass<'_>) -> Result<(), Error>,
     ) -> Result<Result<Times, String>, Stop> {
         // What was written to buffers is not part of the first run.
@@ -264,6 +278,7 @@ impl Bench<'_> {
         let started = Instant::now();
         self.clock.time(&record)?;
         let first = started.elapsed();
+        let first_processor = began.zip(processor_time()).map(|(from, to)| to - from);
         let result = self.clock.read(output, size)?;
         if let Some(fault) = self.check.fault(&result, dtype) {
             return Ok(Err(fault));
@@ -283,6 +298,7 @@ impl Bench<'_> {
         }
         Ok(Ok(Times {
             first,
+            first_processor,
             runs,
             processor,
         }))
