@@ -11,7 +11,7 @@ fn info_names_adapters_limits_and_kernels() {
         "adapter ",
         "max_storage_buffer_binding_size: ",
         "subgroup_size: ",
-        "Tiled",
+        "LaneBroadcast",
     ] {
         assert!(text.contains(word), "{word} in {text}");
     }
