@@ -91,8 +91,19 @@ fn figure_of(kernel: &Value, name: &str) -> f64 {
 
 #[test]
 fn a_table_is_printed_for_people() {
-    let output = run(SHORT.iter().chain(&SHAPE).chain(&["--kernel", "tiled"]));
+    // A file that is not there is told once, and changes nothing.
+    let extra = [
+        "--kernel",
+        "tiled",
+        "--processes",
+        "2",
+        "--tuning",
+        "no such file",
+    ];
+    let output = run(SHORT.iter().chain(&SHAPE).chain(&extra));
     let text = stdout(&output);
+    let warnings = stderr(&output).matches("warning: no such file: ").count();
+    assert_eq!(warnings, 1, "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
     for word in [
         "adapter ",

@@ -129,10 +129,19 @@ impl Measured {
         Some(self.flops / self.main()?.best)
     }
 
+    fn plain(&self) -> Option<&Figures> {
+        let plain = self.rows.iter().find(|row| row.name.starts_with("plain"))?;
+        plain.figures()
+    }
+
     /// How many times the plain attention's rate the first contender reaches.
     pub fn over_plain(&self) -> Option<f64> {
-        let plain = self.rows.iter().find(|row| row.name.starts_with("plain"))?;
-        Some(plain.figures()?.best / self.main()?.best)
+        Some(self.plain()?.best / self.main()?.best)
+    }
+
+    /// The same of processor time: for software adapters on a busy machine.
+    pub fn over_plain_by_processor(&self) -> Option<f64> {
+        Some(self.plain()?.processor? / self.main()?.processor?)
     }
 
     /// For people.
@@ -166,7 +175,12 @@ impl Measured {
             });
         }
         if let Some(ratio) = self.over_plain() {
-            lines.push(format!("  {ratio:.1} times the plain attention's rate"));
+            let by_processor = self.over_plain_by_processor();
+            let note = by_processor.map(|ratio| format!(", {ratio:.1} times by processor time"));
+            let note = note.unwrap_or_default();
+            lines.push(format!(
+                "  {ratio:.1} times the plain attention's rate{note}"
+            ));
         }
         if let Some(figures) = self.main() {
             lines.extend(figures.plan.lines().map(|line| format!("  plan  {line}")));
@@ -227,6 +241,7 @@ impl Measured {
             "multiply_add_gflops": self.ceilings.flops / 1e9,
             "copy_gbytes_per_second": self.ceilings.copy / 1e9,
             "over_plain": self.over_plain(),
+            "over_plain_by_processor": self.over_plain_by_processor(),
             "kernels": rows.collect::<Vec<_>>(),
         })
     }

@@ -11,6 +11,8 @@ mod figures;
 mod measure;
 mod plain;
 
+use std::collections::HashSet;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
@@ -19,6 +21,7 @@ use wgpu_attention::{AdapterOptions, Attention, Kernel};
 
 use crate::backend::kernel_names;
 use crate::report::{Reporter, Stop};
+use crate::tune;
 use case::{Case, NAMES, Storage};
 use figures::{Measured, ratios};
 use measure::{Budget, Contender, measure};
@@ -59,6 +62,9 @@ pub struct BenchArgs {
     /// [default: the fastest kind].
     #[arg(long, value_name = "NAME")]
     adapter: Option<String>,
+    /// Results of `tune` that decide instead of the table of device classes.
+    #[arg(long, value_name = "FILE")]
+    tuning: Option<PathBuf>,
     /// Asks the adapter for WebGPU's default limits and no features.
     #[arg(long)]
     default_limits: bool,
@@ -202,7 +208,11 @@ impl BenchArgs {
     fn attention(&self) -> Result<Attention, Stop> {
         let mut options = AdapterOptions::default().default_limits(self.default_limits);
         options.name = self.adapter.clone();
-        Ok(Attention::with_adapter(&options)?)
+        let attention = Attention::with_adapter(&options)?;
+        Ok(match &self.tuning {
+            Some(path) => tune::with_file(&attention, path),
+            None => attention,
+        })
     }
 
     fn budget(&self) -> Budget {
@@ -213,7 +223,7 @@ impl BenchArgs {
     }
 
     /// One process's measurement of a case.
-    fn child(&self, case: &Case) -> Result<Measured, Stop> {
+    fn child(&self, case: &Case, warned: &mut HashSet<String>) -> Result<Measured, Stop> {
         let program = std::env::current_exe().map_err(|e| format!("this program: {e}"))?;
         let mut child = Command::new(program);
         child.args(["bench", "--one-process"]).args(case.flags());
@@ -228,6 +238,9 @@ impl BenchArgs {
         if let Some(adapter) = &self.adapter {
             child.args(["--adapter", adapter]);
         }
+        if let Some(tuning) = &self.tuning {
+            child.arg("--tuning").arg(tuning);
+        }
         if self.default_limits {
             child.arg("--default-limits");
         }
@@ -240,6 +253,14 @@ impl BenchArgs {
             let errors = String::from_utf8_lossy(&output.stderr);
             let errors = errors.trim().trim_start_matches("error: ");
             return Err(format!("{}: {errors}", case.name).into());
+        }
+        // Warnings, once.
+        let text = String::from_utf8_lossy(&output.stderr);
+        for line in text.lines().filter(|line| line.starts_with("warning: ")) {
+            if !warned.contains(line) {
+                eprintln!("{line}");
+                warned.insert(line.to_owned());
+            }
         }
         let mut measured: Measured = serde_json::from_slice(&output.stdout)
             .map_err(|e| format!("{}: a process wrote no figures: {e}", case.name))?;
@@ -263,11 +284,12 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     }
     let reporter = Reporter::counting(cases.len() * args.processes as usize);
     let mut all: Vec<Measured> = Vec::new();
+    let mut warned = HashSet::new();
     for case in &cases {
         let mut best: Option<Measured> = None;
         for process in 1..=args.processes {
             reporter.doing(format!("{}, process {process}", case.name));
-            let measured = args.child(case)?;
+            let measured = args.child(case, &mut warned)?;
             match &mut best {
                 None => best = Some(measured),
                 Some(best) => best.merge(&measured),
