@@ -426,6 +426,32 @@ impl Specialization {
     }
 }
 
+impl Specialization {
+    /// How a shader declares a buffer: `read` or `read_write`.
+    pub fn mode(self, access: Access) -> &'static str {
+        match access {
+            Access::Read if !self.shared => "read",
+            _ => "read_write",
+        }
+    }
+
+    /// Name of the composed shader's file, without an extension.
+    pub fn file_stem(self, shader: Shader) -> String {
+        let mut stem = shader.name().to_owned();
+        if shader.reads_keys_or_values() {
+            stem += match self.kv_dtype {
+                DType::F32 => ".f32",
+                DType::F16 => ".f16",
+                DType::BF16 => ".bf16",
+            };
+        }
+        if self.shared {
+            stem += ".shared";
+        }
+        stem
+    }
+}
+
 /// Every pipeline that a plan can ask for.
 #[doc(hidden)]
 pub fn all_pipelines() -> Vec<(Shader, Specialization)> {

@@ -154,6 +154,7 @@ pub mod shaders {
     pub use crate::kernel::{
         Access, Lanes, Loads, RuleSet, Shader, Slot, Specialization, all_pipelines,
     };
+    pub use crate::plan::emitted;
     pub use crate::shader::{Composed, compose};
 }
 

@@ -317,6 +317,19 @@ fn choose(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result
     }
 }
 
+/// The shaders that a plan dispatches, each once, in the order of first use.
+#[doc(hidden)]
+pub fn emitted(plan: &Plan) -> Vec<(Shader, Specialization)> {
+    let mut found = Vec::new();
+    for pass in &plan.passes {
+        let key = (pass.shader, pass.specialization);
+        if !found.contains(&key) {
+            found.push(key);
+        }
+    }
+    found
+}
+
 /// What every kernel needs of a device, whatever the problem.
 pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
     let shaders = kernel.shaders();

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::host::{DType, Dims, Polarity};
 use crate::lists::{ListKind, ListRefs, ListSource, collect_lists};
 use crate::operands::Operands;
-use crate::options::Options;
+use crate::options::{Alignment, Options};
 use crate::spans::{NamedSpans, check_overlap, check_usage, check_writable};
 use crate::stage::Stage;
 use crate::tensor::{MaskView, Stats, TensorView};
@@ -157,6 +157,48 @@ impl Problem {
     /// lengths and values, options.
     pub fn forward(operands: &Operands<'_>, options: &Options) -> Result<Problem> {
         Problem::new(operands, options, Goal::Forward)
+    }
+
+    /// A forward pass over contiguous tensors in memory order (batch, heads,
+    /// sequence, head_dim), each from the start of a buffer of its own: for
+    /// planning without buffers. Query, key and value are stored as `dtype`.
+    ///
+    /// # Errors
+    /// [`Error::Value`] for an option without meaning, or one that needs a list.
+    pub fn contiguous(
+        dims: &Dims,
+        dtype: DType,
+        output: DType,
+        options: &Options,
+    ) -> Result<Problem> {
+        options.validate()?;
+        if options.alignment == Alignment::PerSequence {
+            let expected = "an alignment that needs no list of offsets";
+            return Err(Error::value("alignment", expected, "PerSequence"));
+        }
+        let geometry = |shape, dtype: DType| {
+            let strides = crate::tensor::contiguous(shape);
+            Geometry::new(shape, strides, dtype.size(), 0)
+        };
+        let kv = |dim| [dims.batch, dims.kv_heads, dims.kv_len, dim];
+        let query = [dims.batch, dims.q_heads, dims.q_len, dims.qk_dim];
+        Ok(Problem {
+            goal: Goal::Forward,
+            dims: *dims,
+            options: *options,
+            query: geometry(query, dtype),
+            query_dtype: dtype,
+            key: geometry(kv(dims.qk_dim), dtype),
+            value: geometry(kv(dims.v_dim), dtype),
+            kv_dtype: dtype,
+            output: geometry(dims.output_shape(), output),
+            output_dtype: output,
+            bias: None,
+            mask: None,
+            stats: None,
+            lists: Vec::new(),
+            shared: false,
+        })
     }
 
     /// Validates the computation of one stage (scores or probabilities) of a

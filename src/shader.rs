@@ -15,7 +15,7 @@
 
 use std::fmt::Write as _;
 
-use crate::kernel::{Access, Module, Shader, Specialization, canonical, dtype_code};
+use crate::kernel::{Module, Shader, Specialization, canonical, dtype_code};
 
 /// A composed shader and where its lines come from.
 #[derive(Debug, Clone)]
@@ -75,10 +75,7 @@ fn prelude(shader: Shader, key: Specialization) -> String {
         }
     }
     for (index, (slot, access)) in shader.slots().iter().enumerate() {
-        let mode = match access {
-            Access::Read if !key.shared => "read",
-            _ => "read_write",
-        };
+        let mode = key.mode(*access);
         let _ = writeln!(
             text,
             "@group(0) @binding({}) var<storage, {mode}> {}: array<{}>;",

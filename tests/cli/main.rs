@@ -7,6 +7,7 @@
 mod bench;
 mod check;
 mod run;
+mod shaders;
 mod show;
 mod tune;
 

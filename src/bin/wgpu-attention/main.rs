@@ -12,6 +12,7 @@ mod judge;
 mod onnx;
 mod report;
 mod run;
+mod shaders;
 mod suites;
 mod system;
 mod tune;
@@ -41,6 +42,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Tune(tune::TuneArgs),
     Info(info::InfoArgs),
+    Shaders(shaders::ShadersArgs),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::bench(&args),
         Command::Tune(args) => tune::tune(&args),
         Command::Info(args) => info::info(&args),
+        Command::Shaders(args) => shaders::shaders(&args),
     };
     match result {
         Ok(code) => code,

@@ -1,0 +1,80 @@
+//! `shaders`: what a plan emits, written out.
+
+use std::collections::BTreeSet;
+
+use crate::{run, stderr, stdout};
+
+fn files(folder: &std::path::Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn shaders_of_a_plan_are_written_and_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("a/b");
+    for (kernel, dtype, count) in [("tiled", "f16", 1), ("staged", "f32", 3)] {
+        let output = run([
+            "shaders",
+            "--out",
+            out.to_str().unwrap(),
+            "--kernel",
+            kernel,
+            "--dtype",
+            dtype,
+            "--json",
+        ]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let json: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let shaders = json["shaders"].as_array().unwrap();
+        assert_eq!(shaders.len(), count, "{json}");
+        for shader in shaders {
+            let file = shader["file"].as_str().unwrap();
+            let text = std::fs::read_to_string(out.join(file)).unwrap();
+            naga::front::wgsl::parse_str(&text).unwrap();
+            let reads_keys = text.contains("> key: ") || text.contains("> value: ");
+            assert_eq!(file.contains(dtype), reads_keys, "{file}");
+            let bindings = shader["bindings"].as_array().unwrap();
+            assert_eq!(bindings.len(), text.matches("@binding(").count(), "{file}");
+            let memory = shader["workgroup_memory_bytes"].as_u64().unwrap();
+            assert!(memory <= 16384 && memory % 16 == 0, "{file}: {memory}");
+            assert_eq!(memory > 0, text.contains("var<workgroup>"), "{file}");
+        }
+    }
+    assert_eq!(files(&out).len(), 4, "{:?}", files(&out));
+}
+
+#[test]
+fn shaders_of_no_plan_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for (flag, value, word) in [
+        ("--head-dim", "0", "Dqk > 0"),
+        ("--kv-heads", "3", "multiple of the 3 kv heads"),
+        ("--queries", "2000000000", "2^30"),
+    ] {
+        let output = run(["shaders", "--out", out, flag, value]);
+        assert_eq!(output.status.code(), Some(2), "{flag} {value}");
+        assert!(stderr(&output).contains(word), "{}", stderr(&output));
+    }
+    assert!(files(folder.path()).is_empty());
+    let output = run(["shaders", "--out", "/dev/null/x"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/dev/null"), "{}", stderr(&output));
+}
+
+/// The table names the plan and every file.
+#[test]
+fn shaders_prints_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = run(["shaders", "--out", out, "--shared-buffers"]);
+    let text = stdout(&output);
+    for file in files(folder.path()) {
+        assert!(text.contains(&file) && file.contains("shared"), "{text}");
+    }
+    assert!(text.starts_with("problem: B 1 Hq 8"), "{text}");
+    assert!(text.contains("params:uniform query:read_write"), "{text}");
+}
