@@ -30,6 +30,9 @@ pub struct DeviceCaps {
     /// invocation's loops, without an error. Mesa's llvmpipe (lavapipe) does
     /// after 65,535; `None` where no such limit is known.
     pub max_loop_iterations: Option<u32>,
+    /// Lanes of the smallest subgroup, if the device has the feature `SUBGROUP`
+    /// and its shaders need no directive for it (browsers' do).
+    pub min_subgroup_size: Option<u32>,
     /// The kind of device, which says what kernels suit it.
     pub class: DeviceClass,
     /// What was measured on this very device, before what its class suggests.
@@ -51,6 +54,9 @@ impl DeviceCaps {
         DeviceCaps {
             checks_writable_aliasing: info.backend == wgpu::Backend::BrowserWebGpu,
             max_loop_iterations: is_llvmpipe(&info).then_some(LLVMPIPE_LOOP_ITERATIONS),
+            min_subgroup_size: (device.features().contains(wgpu::Features::SUBGROUP)
+                && info.backend != wgpu::Backend::BrowserWebGpu)
+                .then_some(info.subgroup_min_size),
             class: DeviceClass::of(&info),
             subgroup_size: (device.features().contains(wgpu::Features::SUBGROUP)
                 && info.subgroup_min_size == info.subgroup_max_size)
@@ -72,6 +78,7 @@ impl DeviceCaps {
             max_compute_workgroup_storage_size: limits.max_compute_workgroup_storage_size,
             checks_writable_aliasing: false,
             max_loop_iterations: None,
+            min_subgroup_size: None,
             class: DeviceClass::Unknown,
             tuned: Vec::new(),
             subgroup_size: None,

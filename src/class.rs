@@ -139,6 +139,7 @@ impl DeviceClass {
             DeviceClass::OldLlvmpipe => OLD_LLVMPIPE,
             DeviceClass::Llvmpipe => LLVMPIPE,
             DeviceClass::SwiftShader => SWIFTSHADER,
+            DeviceClass::Amd => AMD,
             _ => ONE_PASS,
         }
     }
@@ -153,7 +154,7 @@ const fn row(kernel: Kernel, evidence: Evidence, source: &'static str) -> Candid
     }
 }
 
-use Evidence::{Judgement, Measured};
+use Evidence::{Judgement, Measured, StaticFigure};
 
 // Times are processor seconds for B 1, H 2, N 512, D 64, f32, the best of nine
 // on a virtual core of an AMD EPYC without AVX-512, LP_NUM_THREADS=1.
@@ -196,8 +197,32 @@ const SWIFTSHADER: &[Candidate] = &[
     row(Kernel::Staged, Measured, "0.65 s"),
 ];
 
-/// GPUs, and what is not known.
+/// The figures of `benches/static/gpu.sh` with RADV of Mesa 22.3.6.
+const AMD: &[Candidate] = &[
+    row(
+        Kernel::TiledSubgroup,
+        StaticFigure,
+        "registers and occupancy of tiled, 6 reads and writes of workgroup memory a tile less",
+    ),
+    row(
+        Kernel::Tiled,
+        StaticFigure,
+        "no spills, 10 and 3 subgroups a SIMD on navi21 and vega20 at head_dim 64",
+    ),
+    row(
+        Kernel::Staged,
+        Judgement,
+        "three passes, every score is written and read again",
+    ),
+];
+
+/// Other GPUs, and what is not known.
 const ONE_PASS: &[Candidate] = &[
+    row(
+        Kernel::TiledSubgroup,
+        Judgement,
+        "one pass, row maxima without a round through workgroup memory",
+    ),
     row(
         Kernel::Tiled,
         Judgement,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::host::DType;
-use crate::params::{lane_tile, rules};
+use crate::params::{LANES, lane_tile, rules, tile};
 
 /// A family of kernels that computes the forward pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,6 +16,8 @@ pub enum Kernel {
     /// One kernel, memory linear in the sequence length: tiles in workgroup
     /// memory, a micro-tile of scores and outputs a lane.
     Tiled,
+    /// The same with reductions in subgroups, of any size from 4 up.
+    TiledSubgroup,
     /// One kernel, memory linear in the sequence length, for software adapters:
     /// keys and values are loaded once a subgroup and spread by broadcasts.
     /// Needs subgroups of exactly 4 or 8 lanes.
@@ -27,12 +29,18 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every family.
-    pub const ALL: &[Kernel] = &[Kernel::Tiled, Kernel::LaneBroadcast, Kernel::Staged];
+    pub const ALL: &[Kernel] = &[
+        Kernel::Tiled,
+        Kernel::TiledSubgroup,
+        Kernel::LaneBroadcast,
+        Kernel::Staged,
+    ];
 
     /// Its name, as the command line takes it.
     pub fn name(self) -> &'static str {
         match self {
             Kernel::Tiled => "tiled",
+            Kernel::TiledSubgroup => "tiled-subgroup",
             Kernel::LaneBroadcast => "lane-broadcast",
             Kernel::Staged => "staged",
         }
@@ -42,6 +50,7 @@ impl Kernel {
     pub(crate) fn shaders(self) -> &'static [Shader] {
         match self {
             Kernel::Tiled => &[Shader::ForwardTiled],
+            Kernel::TiledSubgroup => &[Shader::ForwardTiledSubgroup],
             Kernel::LaneBroadcast => &[Shader::ForwardLanes],
             Kernel::Staged => &[
                 Shader::StagedScores,
@@ -75,6 +84,7 @@ impl FromStr for Kernel {
 #[doc(hidden)]
 pub enum Shader {
     ForwardTiled,
+    ForwardTiledSubgroup,
     ForwardLanes,
     StagedScores,
     StagedSoftmax,
@@ -125,11 +135,15 @@ impl Slot {
     }
 
     /// Type of an element in WGSL. The output is atomic because rows of halves
-    /// may share a word; chunks of 4 elements are loaded at once.
-    pub fn wgsl_element(self, key: Specialization) -> &'static str {
+    /// may share a word; chunks of 4 elements are loaded at once, but by the tiled
+    /// kernels only pairs of queries and keys.
+    pub fn wgsl_element(self, shader: Shader, key: Specialization) -> &'static str {
         let is_input = matches!(self, Slot::Query | Slot::Key | Slot::Value);
+        let is_pair = shader.is_tiled() && self != Slot::Value;
         match (key.loads, key.kv_dtype) {
             _ if self == Slot::Output => "atomic<u32>",
+            (Loads::Chunks, DType::F32) if is_input && is_pair => "vec2<u32>",
+            (Loads::Chunks, _) if is_input && is_pair => "u32",
             (Loads::Chunks, DType::F32) if is_input => "vec4<u32>",
             (Loads::Chunks, _) if is_input => "vec2<u32>",
             (Loads::WideChunks, DType::F32) if is_input => "vec2<u64>",
@@ -143,8 +157,9 @@ use Access::{Read, Write};
 
 impl Shader {
     /// Every root.
-    pub const ALL: [Shader; 6] = [
+    pub const ALL: [Shader; 7] = [
         Shader::ForwardTiled,
+        Shader::ForwardTiledSubgroup,
         Shader::ForwardLanes,
         Shader::StagedScores,
         Shader::StagedSoftmax,
@@ -156,6 +171,7 @@ impl Shader {
     pub fn name(self) -> &'static str {
         match self {
             Shader::ForwardTiled => "forward_tiled",
+            Shader::ForwardTiledSubgroup => "forward_tiled_subgroup",
             Shader::ForwardLanes => "forward_lanes",
             Shader::StagedScores => "staged_scores",
             Shader::StagedSoftmax => "staged_softmax",
@@ -168,7 +184,7 @@ impl Shader {
     /// is the uniform.
     pub fn slots(self) -> &'static [(Slot, Access)] {
         match self {
-            Shader::ForwardTiled | Shader::ForwardLanes => &[
+            Shader::ForwardTiled | Shader::ForwardTiledSubgroup | Shader::ForwardLanes => &[
                 (Slot::Query, Read),
                 (Slot::Key, Read),
                 (Slot::Value, Read),
@@ -214,60 +230,73 @@ impl Shader {
     /// division of the root or its modules checks the proof or removes it here.
     pub fn is_proven(self) -> bool {
         match self {
-            Shader::StagedScores
+            Shader::ForwardTiled
+            | Shader::ForwardTiledSubgroup
+            | Shader::StagedScores
             | Shader::StagedSoftmax
             | Shader::StagedValues
             | Shader::CopyWords => true,
-            Shader::ForwardTiled | Shader::ForwardLanes => false,
+            Shader::ForwardLanes => false,
         }
+    }
+
+    /// Invocations of a workgroup.
+    pub fn lanes(self, key: Specialization) -> u32 {
+        match self {
+            Shader::ForwardTiled
+            | Shader::ForwardTiledSubgroup
+            | Shader::StagedScores
+            | Shader::StagedValues => tile::LANES,
+            Shader::ForwardLanes => key.lanes.count(),
+            Shader::StagedSoftmax | Shader::CopyWords => LANES,
+        }
+    }
+
+    /// Whether it is the forward pass in tiles.
+    pub fn is_tiled(self) -> bool {
+        matches!(self, Shader::ForwardTiled | Shader::ForwardTiledSubgroup)
+    }
+
+    /// Whether the text uses subgroups.
+    pub fn needs_subgroups(self) -> bool {
+        matches!(self, Shader::ForwardTiledSubgroup | Shader::ForwardLanes)
     }
 
     /// Modules before the root, in order of dependence.
     pub(crate) fn modules(self, key: Specialization) -> Vec<Module> {
-        let modules: &[Module] = match self {
-            Shader::ForwardTiled => &[
-                PARAMS,
-                DTYPE,
-                SEQUENCE,
-                VISIBILITY,
-                SCORE,
-                SOFTMAX,
-                GRID,
-                TILE,
-                SCORES_TILE,
-                VALUES_TILE,
-                STORE,
-                OUTPUT_TILE,
-            ],
-            Shader::ForwardLanes => &[
-                PARAMS, DTYPE, SEQUENCE, VISIBILITY, SCORE, SOFTMAX, GRID, STORE,
-            ],
-            Shader::StagedScores => &[PARAMS, DTYPE, SEQUENCE, GRID, TILE, SCORES_TILE],
-            Shader::StagedSoftmax => &[PARAMS, DTYPE, SEQUENCE, VISIBILITY, SCORE, SOFTMAX],
-            Shader::StagedValues => &[
-                PARAMS,
-                DTYPE,
-                SEQUENCE,
-                GRID,
-                TILE,
-                VALUES_TILE,
-                STORE,
-                OUTPUT_TILE,
-            ],
-            Shader::CopyWords => &[],
+        let is_f32 = key.kv_dtype == DType::F32;
+        let base: &[Module] = &[PARAMS, DTYPE, SEQUENCE];
+        let row: &[Module] = &[VISIBILITY, SCORE, SOFTMAX];
+        let tile: &[Module] = match key.shared {
+            false => &[UNIFORM_READ, GRID, TILE],
+            true => &[UNIFORM_SHARED, GRID, TILE],
         };
-        let mut modules = modules.to_vec();
-        if self == Shader::ForwardLanes {
-            let is_f32 = key.kv_dtype == DType::F32;
-            modules.extend_from_slice(match (key.loads, is_f32) {
-                (Loads::Words, _) => &[CELL, CHUNK_WORDS],
-                (Loads::Chunks, true) => &[CELL, CHUNK_F32, CHUNK_LOADS],
-                (Loads::Chunks, false) => &[CELL, CHUNK_HALVES, CHUNK_LOADS],
-                (Loads::WideChunks, true) => &[CELL_WIDE, CHUNK_WIDE_F32, CHUNK_LOADS],
-                (Loads::WideChunks, false) => &[CELL_WIDE, CHUNK_WIDE_HALVES, CHUNK_LOADS],
-            });
+        let rows: &[Module] = match (key.loads, is_f32) {
+            (Loads::Words, _) => &[ROWS_NARROW, SCORES_TILE],
+            (_, true) => &[QUAD_F32, ROWS_WIDE, SCORES_TILE],
+            (_, false) => &[QUAD_HALF, ROWS_WIDE, SCORES_TILE],
+        };
+        let values: &[Module] = match key.loads {
+            Loads::Words => &[VALUES_NARROW, VALUES_TILE, STORE, OUTPUT_TILE],
+            _ => &[VALUES_WIDE, VALUES_TILE, STORE, OUTPUT_TILE],
+        };
+        let lanes: &[Module] = match (key.loads, is_f32) {
+            (Loads::Words, _) => &[CELL, CHUNK_WORDS],
+            (Loads::Chunks, true) => &[CELL, CHUNK_F32, CHUNK_LOADS],
+            (Loads::Chunks, false) => &[CELL, CHUNK_HALVES, CHUNK_LOADS],
+            (Loads::WideChunks, true) => &[CELL_WIDE, CHUNK_WIDE_F32, CHUNK_LOADS],
+            (Loads::WideChunks, false) => &[CELL_WIDE, CHUNK_WIDE_HALVES, CHUNK_LOADS],
+        };
+        match self {
+            Shader::ForwardTiled | Shader::ForwardTiledSubgroup => {
+                [base, row, tile, rows, values, &[FORWARD_TILE]].concat()
+            }
+            Shader::ForwardLanes => [base, row, &[GRID, STORE], lanes].concat(),
+            Shader::StagedScores => [base, tile, rows].concat(),
+            Shader::StagedSoftmax => [base, row].concat(),
+            Shader::StagedValues => [base, tile, values].concat(),
+            Shader::CopyWords => Vec::new(),
         }
-        modules
     }
 
     pub(crate) fn root(self) -> Module {
@@ -275,6 +304,10 @@ impl Shader {
             Shader::ForwardTiled => Module {
                 name: "forward_tiled.wgsl",
                 text: include_str!("../shaders/forward_tiled.wgsl"),
+            },
+            Shader::ForwardTiledSubgroup => Module {
+                name: "forward_tiled_subgroup.wgsl",
+                text: include_str!("../shaders/forward_tiled_subgroup.wgsl"),
             },
             Shader::ForwardLanes => Module {
                 name: "forward_lanes.wgsl",
@@ -323,11 +356,20 @@ module!(VISIBILITY, "visibility.wgsl");
 module!(SCORE, "score.wgsl");
 module!(SOFTMAX, "softmax.wgsl");
 module!(GRID, "grid.wgsl");
+module!(UNIFORM_READ, "uniform_read.wgsl");
+module!(UNIFORM_SHARED, "uniform_shared.wgsl");
 module!(TILE, "tile.wgsl");
+module!(QUAD_F32, "quad_f32.wgsl");
+module!(QUAD_HALF, "quad_half.wgsl");
+module!(ROWS_NARROW, "rows_narrow.wgsl");
+module!(ROWS_WIDE, "rows_wide.wgsl");
+module!(VALUES_NARROW, "values_narrow.wgsl");
+module!(VALUES_WIDE, "values_wide.wgsl");
 module!(SCORES_TILE, "scores_tile.wgsl");
 module!(VALUES_TILE, "values_tile.wgsl");
 module!(STORE, "store.wgsl");
 module!(OUTPUT_TILE, "output_tile.wgsl");
+module!(FORWARD_TILE, "forward_tile.wgsl");
 module!(CELL, "cell.wgsl");
 module!(CELL_WIDE, "cell_wide.wgsl");
 module!(CHUNK_LOADS, "chunk_loads.wgsl");
@@ -352,6 +394,11 @@ pub struct Specialization {
     pub loads: Loads,
     /// The rules that the text knows.
     pub rules: RuleSet,
+    /// Runs of 32 value columns of a tile: 1, 2 or 4.
+    pub column_runs: u32,
+    /// For tests: in the place of row states the tiled kernels store how many
+    /// tiles of keys they computed for the row, and how many without mask code.
+    pub count_tiles: bool,
 }
 
 /// The subgroup sizes that lane-broadcast kernels are written for.
@@ -372,7 +419,7 @@ impl Lanes {
     }
 }
 
-/// How a lane-broadcast kernel loads query, key and value.
+/// How a kernel loads query, key and value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[doc(hidden)]
 pub enum Loads {
@@ -413,6 +460,8 @@ impl Specialization {
         lanes: Lanes::Eight,
         loads: Loads::Words,
         rules: RuleSet::All,
+        column_runs: tile::STAGED_COLUMN_RUNS,
+        count_tiles: false,
     };
 
     /// Names that `#for` may count to, which are constants of the text too.
@@ -445,6 +494,20 @@ impl Specialization {
                 DType::BF16 => ".bf16",
             };
         }
+        if shader.is_tiled() {
+            stem += &format!(".{}columns", tile::RUN * self.column_runs);
+        }
+        match self.loads {
+            Loads::Words => {}
+            Loads::Chunks => stem += ".chunks",
+            Loads::WideChunks => stem += ".wide",
+        }
+        if shader == Shader::ForwardLanes {
+            stem += &format!(".{}lanes", self.lanes.count());
+        }
+        if self.rules == RuleSet::Intervals {
+            stem += ".intervals";
+        }
         if self.shared {
             stem += ".shared";
         }
@@ -456,24 +519,33 @@ impl Specialization {
 #[doc(hidden)]
 pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
     let mut all = Vec::new();
-    for shader in Shader::ALL {
-        for kv_dtype in [DType::F32, DType::F16, DType::BF16] {
-            for shared in [false, true] {
+    let mut list = |key| {
+        for shader in Shader::ALL {
+            let pipeline = (shader, canonical(shader, key));
+            if !all.contains(&pipeline) {
+                all.push(pipeline);
+            }
+        }
+    };
+    for kv_dtype in [DType::F32, DType::F16, DType::BF16] {
+        for shared in [false, true] {
+            for loads in [Loads::Words, Loads::Chunks, Loads::WideChunks] {
+                let key = Specialization {
+                    kv_dtype,
+                    shared,
+                    loads,
+                    ..Specialization::GENERAL
+                };
+                for column_runs in tile::COLUMN_RUNS {
+                    list(Specialization { column_runs, ..key });
+                }
                 for lanes in [Lanes::Four, Lanes::Eight] {
-                    for loads in [Loads::Words, Loads::Chunks, Loads::WideChunks] {
-                        for rules in [RuleSet::Intervals, RuleSet::All] {
-                            let key = Specialization {
-                                kv_dtype,
-                                shared,
-                                lanes,
-                                loads,
-                                rules,
-                            };
-                            let key = canonical(shader, key);
-                            if !all.contains(&(shader, key)) {
-                                all.push((shader, key));
-                            }
-                        }
+                    for rules in [RuleSet::Intervals, RuleSet::All] {
+                        list(Specialization {
+                            lanes,
+                            rules,
+                            ..key
+                        });
                     }
                 }
             }
@@ -482,19 +554,35 @@ pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
     all
 }
 
-/// Forgets what the shader's text does not depend on, so that pipelines are shared.
+/// Forgets what the shader's text does not depend on, so that pipelines are
+/// shared. The staged kernels load words: they are what others are checked against.
 pub(crate) fn canonical(shader: Shader, key: Specialization) -> Specialization {
     let general = Specialization::GENERAL;
-    match shader {
-        Shader::ForwardLanes => key,
-        _ => Specialization {
-            kv_dtype: match shader.reads_keys_or_values() {
-                true => key.kv_dtype,
-                false => general.kv_dtype,
-            },
-            shared: key.shared,
-            ..general
+    let staged = Specialization {
+        kv_dtype: match shader.reads_keys_or_values() {
+            true => key.kv_dtype,
+            false => general.kv_dtype,
         },
+        shared: key.shared,
+        ..general
+    };
+    match shader {
+        Shader::ForwardTiled | Shader::ForwardTiledSubgroup => Specialization {
+            loads: match key.loads {
+                Loads::Words => Loads::Words,
+                Loads::Chunks | Loads::WideChunks => Loads::Chunks,
+            },
+            column_runs: key.column_runs,
+            count_tiles: key.count_tiles,
+            ..staged
+        },
+        Shader::ForwardLanes => Specialization {
+            lanes: key.lanes,
+            loads: key.loads,
+            rules: key.rules,
+            ..staged
+        },
+        _ => staged,
     }
 }
 

@@ -8,7 +8,7 @@
 use crate::caps::DeviceCaps;
 use crate::error::Error;
 use crate::kernel::{Kernel, Loads, RuleSet};
-use crate::params::{lane_tile, tile};
+use crate::params::{LANES, lane_tile, tile};
 use crate::passes::rule_set;
 use crate::problem::Problem;
 use crate::tiling::{Tiling, loads};
@@ -20,13 +20,14 @@ pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel, caps: &DeviceCa
     let chunks = (problem.dims.qk_dim as u64).div_ceil(u64::from(tile::DEPTH));
     match kernel {
         Kernel::LaneBroadcast => lane_broadcast(problem, caps),
-        // Measured on Mesa 22.3.6: 93 + 26 chunks a tile, with every rule on.
-        Kernel::Tiled => STORE + tiles * (100 + 26 * chunks),
+        // Counted: 41 for the vote, 17 for modifiers, 9 for the maximum, 97 for
+        // the four steps, 4 for segments, 24 a chunk of an element-wise load.
+        Kernel::Tiled | Kernel::TiledSubgroup => STORE + tiles * (172 + 25 * chunks),
         Kernel::Staged => {
             // Three passes over the row and two reductions of 6 levels.
-            let softmax = 3 * (problem.dims.kv_len as u64 / u64::from(tile::LANES) + 2) + 14;
-            // Measured: 35 a tile.
-            let values = STORE + tiles * 37;
+            let softmax = 3 * (problem.dims.kv_len as u64 / u64::from(LANES) + 2) + 14;
+            // Counted: four steps of 24.
+            let values = STORE + tiles * 104;
             let scores = STORE + 26 * chunks;
             scores.max(softmax).max(values)
         }
@@ -36,7 +37,7 @@ pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel, caps: &DeviceCa
 /// For a chunk of depth 4 iterations of loads and its own, for one of values its
 /// own and one more where some value is not finite.
 fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
-    let tiling = Tiling::of(Kernel::LaneBroadcast, caps);
+    let tiling = Tiling::of(Kernel::LaneBroadcast, problem.dims.v_dim, caps);
     let (rows, keys) = (u64::from(lane_tile::ROWS), u64::from(tiling.keys));
     let dims = match loads(problem, caps) {
         Loads::Words => 1,
@@ -55,7 +56,7 @@ fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
 }
 
 /// 16 runs, each of at most 4 words; what else happens once.
-const STORE: u64 = 16 * 6 + 8;
+const STORE: u64 = 16 * 6 + 20;
 
 /// The most keys that the rows of one tile may see: all, or those within a
 /// window that is closed on both sides.

@@ -113,13 +113,19 @@ pub(crate) mod align {
     pub const PER_SEQUENCE: u32 = 3;
 }
 
-/// Rows, keys, columns and depth of a tile, as in `shaders/lib/tile.wgsl`.
+/// Invocations of a workgroup of the kernels without tiles.
+pub(crate) const LANES: u32 = 64;
+
+/// Lanes, rows, keys and depth of a tile, as in `shaders/lib/tile.wgsl`.
 pub(crate) mod tile {
-    pub const LANES: u32 = 64;
+    pub const LANES: u32 = 128;
     pub const ROWS: u32 = 64;
-    pub const KEYS: u32 = 32;
-    pub const COLUMNS: u32 = 64;
+    pub const KEYS: u32 = 64;
     pub const DEPTH: u32 = 16;
+    /// Columns of a run; a tile has 1, 2 or 4 of them.
+    pub const RUN: u32 = 32;
+    pub const COLUMN_RUNS: [u32; 3] = [1, 2, 4];
+    pub const STAGED_COLUMN_RUNS: u32 = 2;
 }
 
 /// The tile of the lane-broadcast kernel, as in `shaders/forward_lanes.wgsl`.

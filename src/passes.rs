@@ -6,7 +6,7 @@ use crate::host::Polarity;
 use crate::kernel::{Kernel, RuleSet, Shader, Slot, Specialization, dtype_code};
 use crate::lists::{ListKind, ListSource};
 use crate::options::Alignment;
-use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
+use crate::params::{CopyParams, LANES, Params, View, align, lane_tile, rules, tile};
 use crate::plan::{Bind, Pass, Uniform};
 use crate::problem::{Geometry, Goal, Problem};
 use crate::split::{Chunk, Slab, slabs};
@@ -54,7 +54,7 @@ fn copy(
     aux: &AuxLayout,
     caps: &DeviceCaps,
 ) -> Pass {
-    let lanes = u64::from(tile::LANES);
+    let lanes = u64::from(LANES);
     let grid = fold(count.div_ceil(lanes), caps);
     Pass {
         shader: Shader::CopyWords,
@@ -64,7 +64,7 @@ fn copy(
             source: first as u32,
             destination: destination as u32,
             count: count as u32,
-            stride: grid[0] * tile::LANES,
+            stride: grid[0] * LANES,
         }),
         binds: vec![
             Bind {
@@ -90,7 +90,7 @@ pub(crate) fn attention(
 ) -> Vec<Pass> {
     let found = slabs(problem, kernel, chunk, caps);
     let mut params = params(problem, chunk, aux, &found);
-    let tiling = Tiling::of(kernel, caps);
+    let tiling = Tiling::of(kernel, problem.dims.v_dim, caps);
     let row_tiles = (chunk.rows.len() as u32).div_ceil(tiling.rows);
     let columns = (problem.dims.v_dim as u32).div_ceil(tiling.columns);
     let key_tiles = (problem.dims.kv_len as u32).div_ceil(tiling.keys);
@@ -121,6 +121,9 @@ pub(crate) fn attention(
     match (kernel, &problem.goal) {
         (Kernel::LaneBroadcast, _) => vec![pass(Shader::ForwardLanes, columns, tiles * columns)],
         (Kernel::Tiled, _) => vec![pass(Shader::ForwardTiled, columns, tiles * columns)],
+        (Kernel::TiledSubgroup, _) => {
+            vec![pass(Shader::ForwardTiledSubgroup, columns, tiles * columns)]
+        }
         (Kernel::Staged, Goal::Forward) => {
             let mut passes = Vec::new();
             if key_tiles > 0 {
@@ -267,7 +270,7 @@ fn params(
         aux_sinks: list(ListKind::Sinks),
         trips_depth: tile::DEPTH,
         trips_keys: tile::KEYS,
-        trips_rows: tile::ROWS / 8,
+        trips_rows: 8,
     }
 }
 

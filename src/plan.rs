@@ -12,7 +12,7 @@ use crate::loops::check_loops;
 use crate::params::{CopyParams, Params};
 use crate::problem::{Goal, PHASE, Problem};
 use crate::split::split;
-use crate::tiling::{Tiling, loads};
+use crate::tiling::{Tiling, column_runs, loads};
 use crate::{aux::AuxLayout, passes};
 
 /// Choices that a caller may take out of the planner's hands.
@@ -184,6 +184,8 @@ impl Plan {
                 lanes: caps.lanes().unwrap_or(Lanes::Eight),
                 loads: loads(problem, caps),
                 rules: passes::rule_set(problem),
+                column_runs: column_runs(kernel, problem.dims.v_dim),
+                count_tiles: false,
             };
             pass.specialization = canonical(pass.shader, specialization);
         }
@@ -295,8 +297,10 @@ impl fmt::Display for Plan {
         if self.passes.is_empty() {
             write!(f, "\nnothing to do: an axis is empty")?;
         }
-        for (name, grid) in self.describe_dispatches() {
-            write!(f, "\n  {name}: {} x {} workgroups of 64", grid[0], grid[1])?;
+        for pass in &self.passes {
+            let (name, [x, y]) = (pass.shader.name(), pass.grid);
+            let lanes = pass.shader.lanes(pass.specialization);
+            write!(f, "\n  {name}: {x} x {y} workgroups of {lanes}")?;
         }
         Ok(())
     }
@@ -344,6 +348,17 @@ pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
             },
         ));
     }
+    let quads = caps.min_subgroup_size.is_some_and(|lanes| lanes >= 4);
+    if kernel == Kernel::TiledSubgroup && !quads {
+        reasons.push(Error::value(
+            "device",
+            "the feature SUBGROUP and subgroups of at least 4 lanes",
+            match caps.min_subgroup_size {
+                Some(size) => format!("subgroups of {size} lanes"),
+                None => "no subgroups".to_owned(),
+            },
+        ));
+    }
     let align = caps.alignment();
     if !PHASE.is_multiple_of(align) {
         reasons.push(Error::Limit {
@@ -353,7 +368,7 @@ pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
             limit: align,
         });
     }
-    let tiling = Tiling::of(kernel, caps);
+    let tiling = Tiling::of(kernel, 0, caps);
     let buffers = shaders.iter().map(|shader| shader.slots().len()).max();
     let needs = [
         (
@@ -404,7 +419,7 @@ fn check_lists(problem: &Problem, aux_bytes: u64, caps: &DeviceCaps) -> Vec<Erro
     let most = u64::from(caps.max_compute_workgroups_per_dimension);
     let bytes_a_grid = most
         .saturating_mul(most)
-        .saturating_mul(4 * u64::from(crate::params::tile::LANES));
+        .saturating_mul(4 * u64::from(crate::params::LANES));
     let limits = [
         (
             "max_storage_buffer_binding_size",

@@ -15,6 +15,7 @@
 
 use std::fmt::Write as _;
 
+use crate::params::tile;
 use crate::kernel::{Module, Shader, Specialization, canonical, dtype_code};
 
 /// A composed shader and where its lines come from.
@@ -69,6 +70,12 @@ fn prelude(shader: Shader, key: Specialization) -> String {
     if shader.reads_keys_or_values() {
         constant("KV_DTYPE", dtype_code(key.kv_dtype));
     }
+    if shader.lanes(key) == tile::LANES {
+        constant("COLUMN_RUNS", key.column_runs);
+    }
+    if shader.is_tiled() {
+        constant("COUNT_TILES", u32::from(key.count_tiles));
+    }
     if shader == Shader::ForwardLanes {
         for (name, count) in key.counts() {
             constant(name, count);
@@ -81,7 +88,7 @@ fn prelude(shader: Shader, key: Specialization) -> String {
             "@group(0) @binding({}) var<storage, {mode}> {}: array<{}>;",
             index + 1,
             slot.name(),
-            slot.wgsl_element(key),
+            slot.wgsl_element(shader, key),
         );
     }
     text

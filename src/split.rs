@@ -164,14 +164,14 @@ pub(crate) fn workgroups(
     chunk: &Chunk,
     caps: &DeviceCaps,
 ) -> u64 {
-    let tiling = Tiling::of(kernel, caps);
+    let tiling = Tiling::of(kernel, problem.dims.v_dim, caps);
     let heads = chunk.batches.len() as u64 * chunk.heads.len() as u64;
     let rows = chunk.rows.len() as u64;
     let tiles = rows.div_ceil(u64::from(tiling.rows));
     let columns = (problem.dims.v_dim as u64).div_ceil(u64::from(tiling.columns));
     let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tiling.keys));
     let most = match kernel {
-        Kernel::Tiled | Kernel::LaneBroadcast => tiles.saturating_mul(columns),
+        Kernel::Tiled | Kernel::TiledSubgroup | Kernel::LaneBroadcast => tiles.saturating_mul(columns),
         Kernel::Staged => rows.max(tiles.saturating_mul(columns.max(keys))),
     };
     most.saturating_mul(heads)

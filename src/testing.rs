@@ -86,7 +86,6 @@ pub fn constants() -> Vec<(&'static str, u32)> {
         ("OUTPUT_SLOTS", lane_tile::OUTPUT_SLOTS),
         ("TILE_ROWS", tile::ROWS),
         ("TILE_KEYS", tile::KEYS),
-        ("TILE_COLUMNS", tile::COLUMNS),
         ("TILE_DEPTH", tile::DEPTH),
         ("STAGE_SOFTCAPPED", Stage::Softcapped as u32),
         ("STAGE_MASKED", Stage::Masked as u32),
@@ -136,7 +135,7 @@ pub fn dispatches(plan: &Plan) -> Vec<Dispatch> {
                 (u64::from(p.workgroups), Some(covers), views(p))
             }
             Uniform::Copy(p) => {
-                let workgroups = p.count.div_ceil(tile::LANES);
+                let workgroups = p.count.div_ceil(crate::params::LANES);
                 (u64::from(workgroups), None, Vec::new())
             }
         };
@@ -203,6 +202,16 @@ pub fn foreign_pipeline_cache(attention: &Attention, data: &[u8]) -> Option<Vec<
     info.driver_info.push_str(" of another year");
     let key = crate::pipeline_cache::key(&info)?;
     Some(crate::pipeline_cache::seal(&key, data))
+}
+
+/// The same plan, whose tiled kernel stores counts of tiles in the place of row
+/// states: those it computed for the row, and those of them without mask code.
+pub fn counting_tiles(plan: &Plan) -> Plan {
+    let mut plan = plan.clone();
+    for pass in &mut plan.passes {
+        pass.specialization.count_tiles = true;
+    }
+    plan
 }
 
 /// The box that the kernels work out from a uniform, read back from it alone.

@@ -21,12 +21,12 @@ pub(crate) struct Tiling {
 }
 
 impl Tiling {
-    pub fn of(kernel: Kernel, caps: &DeviceCaps) -> Tiling {
+    pub fn of(kernel: Kernel, v_dim: usize, caps: &DeviceCaps) -> Tiling {
         match kernel {
-            Kernel::Tiled | Kernel::Staged => Tiling {
+            Kernel::Tiled | Kernel::TiledSubgroup | Kernel::Staged => Tiling {
                 rows: tile::ROWS,
                 keys: tile::KEYS,
-                columns: tile::COLUMNS,
+                columns: tile::RUN * column_runs(kernel, v_dim),
                 lanes: tile::LANES,
                 memory: TILE_MEMORY,
             },
@@ -45,10 +45,23 @@ impl Tiling {
 }
 
 /// Workgroup memory of the largest tiled kernel.
-pub(crate) const TILE_MEMORY: u64 = 15_664;
+pub(crate) const TILE_MEMORY: u64 = 14_704;
 
 /// Workgroup memory of the lane-broadcast kernel.
 pub(crate) const LANE_MEMORY: u64 = 16 * lane_tile::OUTPUT_SLOTS as u64;
+
+/// Runs of 32 value columns of a workgroup of the tiled kernels: the fewest that
+/// hold all, or the most that there are.
+pub(crate) fn column_runs(kernel: Kernel, v_dim: usize) -> u32 {
+    let [_, _, most] = tile::COLUMN_RUNS;
+    match kernel {
+        Kernel::Tiled | Kernel::TiledSubgroup => {
+            let holds = |runs: &u32| (runs * tile::RUN) as usize >= v_dim;
+            tile::COLUMN_RUNS.into_iter().find(holds).unwrap_or(most)
+        }
+        Kernel::Staged | Kernel::LaneBroadcast => tile::STAGED_COLUMN_RUNS,
+    }
+}
 
 /// How a device can load the problem's rows.
 pub(crate) fn loads(problem: &Problem, caps: &DeviceCaps) -> Loads {

@@ -24,15 +24,18 @@ fn modules() -> Vec<(Shader, Specialization, String, naga::Module)> {
 #[test]
 fn every_pipeline_composes_and_validates() {
     let all = modules();
-    // tiled, scores and values by three key types, softmax and copy by none; lanes by key
-    // type, subgroup, kind of loads and set of rules; times shared or not.
-    assert_eq!(all.len(), 22 + 72, "the number of pipelines changed");
+    // tiled with subgroups or without by key type, two kinds of loads and three widths;
+    // scores and values by key type, softmax and copy by none; lanes by key type, subgroup,
+    // three kinds of loads and set of rules; times shared or not.
+    let count = 2 * (2 * 3 * 2 * 3 + 2 * 3 + 2 + 3 * 2 * 3 * 2);
+    assert_eq!(all.len(), count, "the number of pipelines changed");
     assert!(all.len() < 200);
     let texts: BTreeSet<_> = all.iter().map(|(_, _, text, _)| text).collect();
     assert_eq!(texts.len(), all.len(), "two pipelines have one text");
     for (shader, key, _, module) in &all {
         let mut more = Capabilities::empty();
-        if *shader == Shader::ForwardLanes {
+        if shader.needs_subgroups() {
+            assert!(validate(module).is_err(), "{shader:?} needs no subgroups");
             more |= Capabilities::SUBGROUP;
             let wide = key.loads == Loads::WideChunks;
             more.set(Capabilities::SHADER_INT64, wide);
@@ -68,11 +71,7 @@ fn the_limits_of_plain_webgpu_hold() {
         assert_eq!(entry.name, "main");
         let invocations: u32 = entry.workgroup_size.iter().product();
         assert!(invocations <= caps.max_compute_invocations_per_workgroup);
-        let expected = match shader {
-            Shader::ForwardLanes => key.lanes.count(),
-            _ => 64,
-        };
-        assert_eq!(invocations, expected, "{name}: what plans say");
+        assert_eq!(invocations, shader.lanes(key), "{name}: what plans say");
         let is_storage = |(_, v): &(_, &naga::GlobalVariable)| {
             matches!(v.space, naga::AddressSpace::Storage { .. })
         };

@@ -55,11 +55,9 @@ if [ -z "$tool" ]; then
     exit
 fi
 
-# In a multiply-add loop: multiply-adds for each instruction that reads or writes
-# workgroup memory or memory, and their share of the vector instructions; the
-# lowest of all such loops.
-echo "| shader | head_dim | GPU | registers | spills, scratch | workgroup memory | subgroups a SIMD | multiply-adds a memory instruction | multiply-adds of vector instructions |"
-echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+# The last three columns are benches/static/loops.awk's.
+echo "| shader | head_dim | GPU | registers | spills, scratch | workgroup memory | subgroups a SIMD | multiply-adds a memory instruction | multiply-adds of vector instructions | both in edge tiles |"
+echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 for family in $families; do
     GPU_FAMILIES=$family "$tool" --isa "$work/isa" "$work"/*.wgsl >"$work/statistics" 2>"$work/errors" || {
         cat "$work/errors" >&2

@@ -1,75 +1,61 @@
-// One tile of scaled scores, S = scale * Q K^T, into wg_scores[row][key / 4].
-// Rows past row_end, keys past key_end and depth past qk_dim count as zeros
-// and are never read.
+// One tile of scaled scores, S = scale * Q K^T, in registers: 4 rows of two runs
+// of 4 keys a lane.
 
-fn load_query(base: u32, row: u32, row_end: u32, depth: u32) -> f32 {
-    let inside = row < row_end && depth < params.qk_dim;
-    let index = select(0u, base + (row - params.row_first) * params.query.row + depth, inside);
-    return select(0.0, widen(query[word_index(index, params.query_dtype)], index, params.query_dtype), inside);
+// `a`: keys 4 (lane & 7) and the three after it; `b`: the same, 32 keys on.
+struct Scores {
+    a0: vec4<f32>, b0: vec4<f32>,
+    a1: vec4<f32>, b1: vec4<f32>,
+    a2: vec4<f32>, b2: vec4<f32>,
+    a3: vec4<f32>, b3: vec4<f32>,
 }
 
-fn load_key(base: u32, row: u32, row_end: u32, depth: u32) -> f32 {
-    let inside = row < row_end && depth < params.qk_dim;
-    let index = select(0u, base + row * params.key.row + depth, inside);
-    return select(0.0, widen(key[word_index(index, KV_DTYPE)], index, KV_DTYPE), inside);
+// Key `k` (0 to 7) of a lane within its tile.
+fn lane_key(lane: u32, k: u32) -> u32 {
+    return (k >> 2u) * 32u + (lane & 7u) * 4u + (k & 3u);
 }
 
 // `chunks` is ceil(qk_dim / 16), or 0 for a tile that nobody needs.
-fn scores_tile(lane: u32, query_base: u32, row: u32, row_end: u32, key_base: u32, first: u32, key_end: u32, chunks: u32) {
-    let rows = (lane >> 3u) * 2u;
+fn scores_tile(lane: u32, query_base: u32, row: u32, row_end: u32, key_base: u32, first: u32, key_end: u32, chunks: u32) -> Scores {
+    let rows = lane >> 3u;
     let keys = lane & 7u;
-    var s0 = vec4<f32>();
-    var s1 = vec4<f32>();
-    var s2 = vec4<f32>();
-    var s3 = vec4<f32>();
-    var s4 = vec4<f32>();
-    var s5 = vec4<f32>();
-    var s6 = vec4<f32>();
-    var s7 = vec4<f32>();
+    var s: Scores;
     for (var chunk = 0u; chunk < chunks; chunk++) {
-        workgroupBarrier(); // the last readers of wg_left and wg_right are done
-        let depth = chunk * TILE_DEPTH + (lane & 15u);
-        for (var n = lane >> 4u; n < params.trips_depth; n += 4u) {
-            let r = row + n * 4u;
-            wg_left[(lane & 15u) * 16u + n] = vec4<f32>(
-                load_query(query_base, r, row_end, depth),
-                load_query(query_base, r + 1u, row_end, depth),
-                load_query(query_base, r + 2u, row_end, depth),
-                load_query(query_base, r + 3u, row_end, depth),
-            );
-        }
-        for (var n = lane >> 4u; n < params.trips_rows; n += 4u) {
-            let j = first + n * 4u;
-            wg_right[(lane & 15u) * 8u + n] = vec4<f32>(
-                load_key(key_base, j, key_end, depth),
-                load_key(key_base, j + 1u, key_end, depth),
-                load_key(key_base, j + 2u, key_end, depth),
-                load_key(key_base, j + 3u, key_end, depth),
-            );
-        }
+        let depth = chunk * TILE_DEPTH;
+        stage_queries(lane, query_base, row, row_end, depth);
+        stage_keys(lane, key_base, first, key_end, depth);
         workgroupBarrier(); // the chunk is complete
         for (var d = 0u; d < params.trips_depth; d++) {
-            let lo = wg_left[d * 16u + rows];
-            let hi = wg_left[d * 16u + rows + 1u];
-            let k = wg_right[d * 8u + keys];
-            s0 = fma(vec4<f32>(lo.x), k, s0);
-            s1 = fma(vec4<f32>(lo.y), k, s1);
-            s2 = fma(vec4<f32>(lo.z), k, s2);
-            s3 = fma(vec4<f32>(lo.w), k, s3);
-            s4 = fma(vec4<f32>(hi.x), k, s4);
-            s5 = fma(vec4<f32>(hi.y), k, s5);
-            s6 = fma(vec4<f32>(hi.z), k, s6);
-            s7 = fma(vec4<f32>(hi.w), k, s7);
+            let q = wg_left[d * 16u + rows];
+            let a = wg_right[d * 16u + keys];
+            let b = wg_right[d * 16u + keys + 8u];
+            s.a0 = fma(vec4<f32>(q.x), a, s.a0);
+            s.a1 = fma(vec4<f32>(q.y), a, s.a1);
+            s.a2 = fma(vec4<f32>(q.z), a, s.a2);
+            s.a3 = fma(vec4<f32>(q.w), a, s.a3);
+            s.b0 = fma(vec4<f32>(q.x), b, s.b0);
+            s.b1 = fma(vec4<f32>(q.y), b, s.b1);
+            s.b2 = fma(vec4<f32>(q.z), b, s.b2);
+            s.b3 = fma(vec4<f32>(q.w), b, s.b3);
         }
+        workgroupBarrier(); // its last readers are done
     }
-    let at = (lane >> 3u) * 8u * SCORE_STRIDE + keys;
-    wg_scores[at] = s0 * params.scale;
-    wg_scores[at + 1u * SCORE_STRIDE] = s1 * params.scale;
-    wg_scores[at + 2u * SCORE_STRIDE] = s2 * params.scale;
-    wg_scores[at + 3u * SCORE_STRIDE] = s3 * params.scale;
-    wg_scores[at + 4u * SCORE_STRIDE] = s4 * params.scale;
-    wg_scores[at + 5u * SCORE_STRIDE] = s5 * params.scale;
-    wg_scores[at + 6u * SCORE_STRIDE] = s6 * params.scale;
-    wg_scores[at + 7u * SCORE_STRIDE] = s7 * params.scale;
-    workgroupBarrier(); // the tile is complete
+    return Scores(
+        s.a0 * params.scale, s.b0 * params.scale,
+        s.a1 * params.scale, s.b1 * params.scale,
+        s.a2 * params.scale, s.b2 * params.scale,
+        s.a3 * params.scale, s.b3 * params.scale,
+    );
+}
+
+// Puts `x` in the place of the first run and the next run in the first place;
+// after eight turns each run is where it was.
+fn turn(s: ptr<function, Scores>, x: vec4<f32>) {
+    (*s).a0 = (*s).b0;
+    (*s).b0 = (*s).a1;
+    (*s).a1 = (*s).b1;
+    (*s).b1 = (*s).a2;
+    (*s).a2 = (*s).b2;
+    (*s).b2 = (*s).a3;
+    (*s).a3 = (*s).b3;
+    (*s).b3 = x;
 }

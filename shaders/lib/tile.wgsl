@@ -1,20 +1,18 @@
-// The tiling that all tiled kernels share: 64 lanes, tiles of 64 query rows,
-// 32 keys, 64 value columns. Lanes form a grid of 8 x 8: `lane >> 3` owns 8
-// rows, `lane & 7` owns 4 keys or 2 x 4 columns.
+// The tiling of the fused kernel and of the staged products: 128 lanes, tiles of
+// 64 query rows, 64 keys, up to 128 value columns. Lanes form a grid of 16 x 8:
+// `lane >> 3` owns 4 rows, `lane & 7` owns runs of 4 keys or 4 columns, 32 apart.
+// So each vec4 read from workgroup memory feeds 16 multiply-adds or more, and
+// lanes that are neighbours read neighbouring vec4s or the same one.
 
-const LANES: u32 = 64u;
+const LANES: u32 = 128u;
 const TILE_ROWS: u32 = 64u;
-const TILE_KEYS: u32 = 32u;
-const TILE_COLUMNS: u32 = 64u;
+const TILE_KEYS: u32 = 64u;
 const TILE_DEPTH: u32 = 16u;
+const TILE_COLUMNS: u32 = 32u * COLUMN_RUNS;
+const COLUMN_QUADS: u32 = 8u * COLUMN_RUNS;
 
-// 15.3 KiB of the 16 KiB that WebGPU guarantees, with wg_factors.
-// One depth chunk of queries [depth][row / 4], or 16 value rows [key][column / 4].
+// First a depth chunk of queries [depth][row / 4] and of keys [depth][key / 4];
+// then the weights [key][row / 4] and the values [key][column / 4] of a step.
 var<workgroup> wg_left: array<vec4<f32>, 256>;
-// One depth chunk of keys [depth][key / 4].
-var<workgroup> wg_right: array<vec4<f32>, 128>;
-// Scores, then weights: [row][key / 4], a row padded to 9 so that lanes that
-// read one column of it hit different banks. A vec4 has one writer: WGSL lets a
-// store to a component touch the whole vector.
-const SCORE_STRIDE: u32 = 9u;
-var<workgroup> wg_scores: array<vec4<f32>, 576>;
+var<workgroup> wg_right: array<vec4<f32>, RIGHT_QUADS>;
+const RIGHT_QUADS: u32 = 128u * max(2u, COLUMN_RUNS);

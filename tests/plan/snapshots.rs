@@ -20,7 +20,7 @@ fn plans_print() {
 problem: B 2 Hq 4 Hkv 2 Nq 5 Nk 7 Dqk 8 Dv 6, query F32, key and value F32, output F32
 kernel: Tiled (unknown device: one pass, memory linear in the sequence length, judgement)
 workspace: 0 bytes
-  forward_tiled: 8 x 1 workgroups of 64
+  forward_tiled: 8 x 1 workgroups of 128
 ";
     assert_eq!(printed(&by_default), expected);
 
@@ -29,9 +29,9 @@ workspace: 0 bytes
 problem: B 2 Hq 4 Hkv 2 Nq 5 Nk 7 Dqk 8 Dv 6, query F32, key and value F32, output F32
 kernel: Staged (forced by the caller)
 workspace: 1120 bytes
-  staged_scores: 8 x 1 workgroups of 64
+  staged_scores: 8 x 1 workgroups of 128
   staged_softmax: 40 x 1 workgroups of 64
-  staged_values: 8 x 1 workgroups of 64
+  staged_values: 8 x 1 workgroups of 128
 ";
     assert_eq!(printed(&staged), expected);
 
@@ -50,9 +50,9 @@ workspace: 1376 bytes
   copy_words: 1 x 1 workgroups of 64
   copy_words: 1 x 1 workgroups of 64
   copy_words: 1 x 1 workgroups of 64
-  staged_scores: 8 x 1 workgroups of 64
+  staged_scores: 8 x 1 workgroups of 128
   staged_softmax: 40 x 1 workgroups of 64
-  staged_values: 8 x 1 workgroups of 64
+  staged_values: 8 x 1 workgroups of 128
 ";
     assert_eq!(printed(&gathered), expected);
 
@@ -104,7 +104,7 @@ fn a_stage_is_staged_and_says_why() {
 problem: B 2 Hq 4 Hkv 2 Nq 5 Nk 7 Dqk 8 Dv 6, query F16, key and value F16, output F32
 kernel: Staged (scores are asked for)
 workspace: 0 bytes
-  staged_scores: 2 x 1 workgroups of 64
+  staged_scores: 2 x 1 workgroups of 128
   staged_softmax: 6 x 1 workgroups of 64
 ";
     assert_eq!(printed(&staged), expected);
@@ -126,8 +126,8 @@ fn tile_edges() {
     let mut compared = 0;
     let edges = |tile: usize| [tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1];
     for q_len in [1].into_iter().chain(edges(64)) {
-        for v_dim in [1].into_iter().chain(edges(64)) {
-            for kv_len in [0, 1].into_iter().chain(edges(32)) {
+        for v_dim in [1, 32, 33, 64, 65].into_iter().chain(edges(128)) {
+            for kv_len in [0, 1].into_iter().chain(edges(64)) {
                 let sizes = Sizes {
                     batch: 1,
                     q_heads: 2,
@@ -142,16 +142,23 @@ fn tile_edges() {
                 let up = |n: usize, tile: usize| n.div_ceil(tile) as u64;
                 let heads = 2;
                 let fused = plan(&problem, &caps, Kernel::Tiled).unwrap();
-                let tiles = heads * up(q_len, 64) * up(v_dim, 64);
+                // The fused kernel takes up to 128 value columns at a time.
+                let columns = match v_dim {
+                    0..=32 => 32,
+                    33..=64 => 64,
+                    _ => 128,
+                };
+                let tiles = heads * up(q_len, 64) * up(v_dim, columns);
                 assert_eq!(dispatches(&fused)[0].workgroups, tiles);
                 check(&fused, &caps, sizes.rows());
                 let staged = plan(&problem, &caps, Kernel::Staged).unwrap();
                 check(&staged, &caps, sizes.rows());
                 let mut workgroups = dispatches(&staged).into_iter().map(|d| d.workgroups);
                 if kv_len > 0 {
-                    let tiles = heads * up(q_len, 64) * up(kv_len, 32);
+                    let tiles = heads * up(q_len, 64) * up(kv_len, 64);
                     assert_eq!(workgroups.next(), Some(tiles));
                 }
+                let tiles = heads * up(q_len, 64) * up(v_dim, 64);
                 assert_eq!(workgroups.next(), Some(heads * q_len as u64));
                 assert_eq!(workgroups.next(), Some(tiles));
                 assert_eq!(workgroups.next(), None);
@@ -159,5 +166,5 @@ fn tile_edges() {
             }
         }
     }
-    assert_eq!(compared, 6 * 6 * 7);
+    assert_eq!(compared, 6 * 10 * 7);
 }
