@@ -15,8 +15,8 @@
 
 use std::fmt::Write as _;
 
-use crate::params::tile;
 use crate::kernel::{Module, Shader, Specialization, canonical, dtype_code};
+use crate::params::tile;
 
 /// A composed shader and where its lines come from.
 #[derive(Debug, Clone)]

@@ -171,7 +171,9 @@ pub(crate) fn workgroups(
     let columns = (problem.dims.v_dim as u64).div_ceil(u64::from(tiling.columns));
     let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tiling.keys));
     let most = match kernel {
-        Kernel::Tiled | Kernel::TiledSubgroup | Kernel::LaneBroadcast => tiles.saturating_mul(columns),
+        Kernel::Tiled | Kernel::TiledSubgroup | Kernel::LaneBroadcast => {
+            tiles.saturating_mul(columns)
+        }
         Kernel::Staged => rows.max(tiles.saturating_mul(columns.max(keys))),
     };
     most.saturating_mul(heads)

@@ -140,7 +140,11 @@ fn storage_is_words_or_chunks() {
             let name = variable.name.as_deref().unwrap();
             let is_chunk = ["query", "key", "value"].contains(&name) && key.loads != Loads::Words;
             // The tiled kernels load two elements of a query or key at once.
-            let elements = if shader.is_tiled() && name != "value" { 2 } else { 4 };
+            let elements = if shader.is_tiled() && name != "value" {
+                2
+            } else {
+                4
+            };
             let chunk = match key.kv_dtype {
                 DType::F32 => elements * 4,
                 DType::F16 | DType::BF16 => elements * 2,
