@@ -195,7 +195,7 @@ fn tiles_that_a_mask_hides_are_not_computed() {
     for feature in [Feature::MaskBits, Feature::MaskBytes] {
         for block in [32, 64, 96] {
             let mut case = generate(1, shape(160, 320), &[feature]);
-            let hidden = |row: usize, j: usize| (row % 160 / block + j / block) % 2 == 0;
+            let hidden = |row: usize, j: usize| (row % 160 / block + j / block).is_multiple_of(2);
             let words = 320usize.div_ceil(32);
             let data = match feature {
                 Feature::MaskBits => MaskBits::Bits(

@@ -13,12 +13,12 @@
 # chosen by GPU_FAMILIES (one at a time, since their assembly bears one name). Without
 # a tool it prints what the shaders need of a device and leaves it at that.
 #
-#   KERNELS="tiled"  DIMS="32 64 128 256 512"  DTYPES="f32 f16"  GPU_FAMILIES="navi21 vega20"
+#   KERNELS="tiled tiled-subgroup"  DIMS="32 64 128 256 512"  DTYPES="f32 f16"  GPU_FAMILIES="navi21 vega20"
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 tool=${1:-${GPU_STATIC:-}}
-kernels=${KERNELS:-tiled}
+kernels=${KERNELS:-tiled tiled-subgroup}
 dims=${DIMS:-32 64 128 256 512}
 dtypes=${DTYPES:-f32 f16}
 families=${GPU_FAMILIES:-navi21 vega20}
@@ -37,7 +37,8 @@ declare -A sizes
 for kernel in $kernels; do
     for dtype in $dtypes; do
         for dim in $dims; do
-            "$bin" shaders --out "$work/one" --kernel "$kernel" --head-dim "$dim" --dtype "$dtype" >"$work/table"
+            "$bin" shaders --out "$work/one" --kernel "$kernel" --subgroup-size 32 \
+                --head-dim "$dim" --dtype "$dtype" >"$work/table"
             for file in "$work"/one/*.wgsl; do
                 name=$(basename "$file" .wgsl)
                 sizes[$name]+=" $dim"

@@ -65,6 +65,32 @@ fn shaders_of_no_plan_are_an_error() {
     assert!(stderr(&output).contains("/dev/null"), "{}", stderr(&output));
 }
 
+/// Kernels that need subgroups are written for a device that has them.
+#[test]
+fn shaders_for_subgroups_need_their_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    for (kernel, size, code) in [
+        ("tiled-subgroup", None, 2),
+        ("tiled-subgroup", Some("32"), 0),
+        ("lane-broadcast", Some("32"), 2),
+        ("lane-broadcast", Some("8"), 0),
+    ] {
+        let mut args = vec!["shaders", "--out", out, "--kernel", kernel];
+        if let Some(size) = size {
+            args.extend(["--subgroup-size", size]);
+        }
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(code), "{kernel} {size:?}");
+        assert_eq!(
+            stderr(&output).contains("SUBGROUP"),
+            code == 2,
+            "{kernel} {size:?}"
+        );
+    }
+    assert_eq!(files(folder.path()).len(), 2);
+}
+
 /// The table names the plan and every file.
 #[test]
 fn shaders_prints_a_table() {

@@ -51,6 +51,9 @@ pub struct ShadersArgs {
     /// Kernel family [default: the planner's choice].
     #[arg(long, value_parser = kernel_names())]
     kernel: Option<Kernel>,
+    /// Lanes of every subgroup, for kernels that need subgroups [default: none].
+    #[arg(long, value_name = "LANES")]
+    subgroup_size: Option<u32>,
     /// Binds every buffer read_write, as for inputs that share a buffer with
     /// the output.
     #[arg(long)]
@@ -128,11 +131,10 @@ fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
     let problem = Problem::contiguous(&dims, dtype, dtype, &Options::default())?;
     let mut options = PlanOptions::default().shared_buffers(args.shared_buffers);
     options.kernel = args.kernel;
-    Ok(Plan::new(
-        &problem,
-        &DeviceCaps::webgpu_default(),
-        &options,
-    )?)
+    let mut caps = DeviceCaps::webgpu_default();
+    caps.subgroup_size = args.subgroup_size;
+    caps.min_subgroup_size = args.subgroup_size;
+    Ok(Plan::new(&problem, &caps, &options)?)
 }
 
 fn failed(path: &Path, error: &io::Error) -> Stop {
