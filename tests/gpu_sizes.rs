@@ -187,7 +187,7 @@ fn sequences_past_32767() {
             let limited = gpu().caps().max_loop_iterations.is_some();
             let one_pass = matches!(
                 setup.plan.kernel,
-                Some(Kernel::Tiled | Kernel::LaneBroadcast)
+                Some(Kernel::Tiled | Kernel::TiledSubgroup | Kernel::LaneBroadcast)
             );
             let refused = one_pass
                 && limited
