@@ -50,6 +50,11 @@
 //! workspace, where a plan needs one, has an exact size that is asked for up
 //! front ([`Plan::workspace_bytes`]).
 //!
+//! Which kernel runs is chosen from a table of device classes
+//! ([`DeviceClass::candidates`], each row with its [`Evidence`]), or by what
+//! `Attention::tune` (feature `tune`) measured on the device; [`PlanOptions`]
+//! overrides both, and [`Plan::why`] says what decided.
+//!
 //! # On slices
 //!
 //! For people who just have numbers, [`Attention::on_default_adapter`] makes a

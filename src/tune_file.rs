@@ -79,29 +79,22 @@ impl Tuning {
     /// error says why: it is a warning, the tuning is empty and harmless then.
     /// A file that is not there is an empty one, without a warning.
     pub fn load(path: impl AsRef<Path>) -> (Tuning, Option<Error>) {
-        let path = path.as_ref();
-        let read = || {
+        let read = || -> io::Result<String> {
             let mut text = String::new();
-            let file = File::open(path)?;
+            let file = File::open(path.as_ref())?;
             file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
             Ok(text)
         };
-        let refused = |actual: String| {
-            let expected = format!("a tuning file, unless {} is one", path.display());
-            (
-                Tuning::default(),
-                Some(Error::value("tuning", expected, actual)),
-            )
-        };
         match read() {
-            Ok(text) => Tuning::parse(&text).map_or_else(
-                |error| (Tuning::default(), Some(error)),
-                |tuning| (tuning, None),
-            ),
-            Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => {
-                (Tuning::default(), None)
+            Ok(text) => match Tuning::parse(&text) {
+                Ok(tuning) => (tuning, None),
+                Err(error) => (Tuning::default(), Some(error)),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (Tuning::default(), None),
+            Err(error) => {
+                let error = Error::value("tuning", "a file that can be read", error);
+                (Tuning::default(), Some(error))
             }
-            Err(error) => refused(error.to_string()),
         }
     }
 

@@ -63,6 +63,7 @@ fn flags_of_an_adapter_need_one() {
     let file = file.to_str().unwrap();
     for flags in [
         &["--kernel", "staged"][..],
+        &["--tuning", "tuning.json"],
         &["--adapter", "llvmpipe"],
         &["--default-limits"],
         &["--strict-webgpu"],
