@@ -53,6 +53,6 @@ fn memory_that_no_host_has_is_an_error() {
         cpu::forward(&inputs, &Options::default()).unwrap_err(),
         forward(&inputs, &Options::default(), DType::F32).unwrap_err(),
     ] {
-        assert!(matches!(error, Error::Limit { .. }), "{error}");
+        assert!(matches!(error, Error::HostMemory { .. }), "{error}");
     }
 }
