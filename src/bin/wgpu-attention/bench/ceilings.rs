@@ -2,12 +2,12 @@
 //! values that stay in registers, and a copy.
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use wgpu_attention::wgpu;
 
-use super::clock::Clock;
+use super::clock::{Clock, LEAST_PROCESSOR_TIME, processor_time};
 use crate::report::Stop;
 
 /// The adapter's own rates.
@@ -15,6 +15,8 @@ use crate::report::Stop;
 pub struct Ceilings {
     /// Operations a second: two a multiply-add.
     pub flops: f64,
+    /// The same a second of processor time, all threads: for software adapters.
+    pub flops_by_processor: Option<f64>,
     /// Bytes a second, those read and those written.
     pub copy: f64,
 }
@@ -40,8 +42,10 @@ const REPEATS: usize = 3;
 impl Ceilings {
     /// Measures both; an error if a kernel's result is wrong.
     pub fn measure(clock: &Clock<'_>) -> Result<Ceilings, Stop> {
+        let (flops, flops_by_processor) = multiply_add(clock)?;
         Ok(Ceilings {
-            flops: multiply_add(clock)?,
+            flops,
+            flops_by_processor,
             copy: copy(clock)?,
         })
     }
@@ -50,12 +54,16 @@ impl Ceilings {
     pub fn best(self, other: Ceilings) -> Ceilings {
         Ceilings {
             flops: self.flops.max(other.flops),
+            flops_by_processor: match (self.flops_by_processor, other.flops_by_processor) {
+                (Some(a), Some(b)) => Some(a.max(b)),
+                (a, b) => a.or(b),
+            },
             copy: self.copy.max(other.copy),
         }
     }
 }
 
-fn multiply_add(clock: &Clock<'_>) -> Result<f64, Stop> {
+fn multiply_add(clock: &Clock<'_>) -> Result<(f64, Option<f64>), Stop> {
     let module = clock.module("multiply-adds", &multiply_add_text());
     let pipeline = clock.pipeline(&module, "main");
     let sums = clock.buffer("sums", u64::from(WORKGROUPS * LANES) * 4);
@@ -76,9 +84,13 @@ fn multiply_add(clock: &Clock<'_>) -> Result<f64, Stop> {
         trips *= 2;
         best = run(trips)?;
     }
-    for _ in 1..REPEATS {
+    let (started, busy) = (Instant::now(), processor_time());
+    let mut repeats = 0;
+    while repeats < REPEATS || started.elapsed() < LONG_ENOUGH * 20 {
         best = best.min(run(trips)?);
+        repeats += 1;
     }
+    let processor = busy.zip(processor_time()).map(|(from, to)| to - from);
     let last = clock.read(&sums, u64::from(WORKGROUPS * LANES) * 4)?;
     let last: Vec<f32> = bytemuck::pod_collect_to_vec(&last);
     let expected = (SUMS * (SUMS - 1) / 2 + SUMS * STEPS * trips) as f32;
@@ -87,7 +99,10 @@ fn multiply_add(clock: &Clock<'_>) -> Result<f64, Stop> {
     }
     let lanes = f64::from(WORKGROUPS * LANES);
     let steps = f64::from(SUMS * STEPS) * f64::from(trips);
-    Ok(2.0 * lanes * steps / best.as_secs_f64())
+    let flops = 2.0 * lanes * steps;
+    let processor = processor.filter(|&time| time >= LEAST_PROCESSOR_TIME);
+    let by_processor = processor.map(|time| flops * repeats as f64 / time.as_secs_f64());
+    Ok((flops / best.as_secs_f64(), by_processor))
 }
 
 fn multiply_add_text() -> String {

@@ -191,6 +191,9 @@ impl<'a> Clock<'a> {
     }
 }
 
+/// Processor time is told in hundredths of a second: less than this says nothing.
+pub const LEAST_PROCESSOR_TIME: Duration = Duration::from_millis(100);
+
 /// Processor time of this process so far, all threads, where the system tells.
 pub fn processor_time() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;

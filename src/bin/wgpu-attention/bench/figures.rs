@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::case::Case;
 use super::ceilings::Ceilings;
+use super::clock::LEAST_PROCESSOR_TIME;
 
 /// One case, in one process or over several.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -63,9 +64,6 @@ pub struct Figures {
     pub workspace: u64,
     pub plan: String,
 }
-
-/// Processor time is told in hundredths of a second: less than this says nothing.
-const LEAST_PROCESSOR_TIME: Duration = Duration::from_millis(100);
 
 impl Figures {
     pub fn of(runs: &[Duration], processor: Option<Duration>, first: Duration) -> Figures {
@@ -144,6 +142,11 @@ impl Measured {
         Some(self.plain()?.processor? / self.main()?.processor?)
     }
 
+    /// Share of the registers-only rate, both of processor time.
+    fn share_by_processor(&self, figures: &Figures) -> Option<f64> {
+        Some(self.flops / figures.processor? / self.ceilings.flops_by_processor?)
+    }
+
     /// For people.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![
@@ -173,6 +176,10 @@ impl Measured {
                 Outcome::Wrong(fault) => format!("  {:<17} WRONG RESULT {fault}", row.name),
                 Outcome::Measured(figures) => self.line(row, figures),
             });
+        }
+        if let Some(share) = self.main().and_then(|f| self.share_by_processor(f)) {
+            let share = share * 100.0;
+            lines.push(format!("  by processor time {share:.1}% of peak"));
         }
         if let Some(ratio) = self.over_plain() {
             let by_processor = self.over_plain_by_processor();
@@ -224,6 +231,7 @@ impl Measured {
                 "processor_ms": f.processor.map(|time| time * 1e3),
                 "gflops": self.flops / f.best / 1e9,
                 "share_of_multiply_add": self.flops / f.best / self.ceilings.flops,
+                "share_of_multiply_add_by_processor": self.share_by_processor(f),
                 "gbytes_per_second": self.bytes / f.best / 1e9,
                 "share_of_copy": self.bytes / f.best / self.ceilings.copy,
                 "first_dispatch_ms": f.first * 1e3,
@@ -239,6 +247,8 @@ impl Measured {
             "flop": self.flops,
             "operand_bytes": self.bytes,
             "multiply_add_gflops": self.ceilings.flops / 1e9,
+            "multiply_add_gflops_by_processor":
+                self.ceilings.flops_by_processor.map(|flops| flops / 1e9),
             "copy_gbytes_per_second": self.ceilings.copy / 1e9,
             "over_plain": self.over_plain(),
             "over_plain_by_processor": self.over_plain_by_processor(),
@@ -289,6 +299,7 @@ mod tests {
             clock: String::new(),
             ceilings: Ceilings {
                 flops: 8e9,
+                flops_by_processor: None,
                 copy: 1e9,
             },
             flops: 2e9,

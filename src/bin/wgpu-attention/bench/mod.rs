@@ -50,7 +50,7 @@ pub struct BenchArgs {
     #[arg(long)]
     json: bool,
     /// Most runs of a kernel in one process.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Seconds after which no further run of a kernel is begun.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
