@@ -138,17 +138,21 @@ impl Slot {
     /// may share a word; chunks of 4 elements are loaded at once, but by the tiled
     /// kernels only pairs of queries and keys.
     pub fn wgsl_element(self, shader: Shader, key: Specialization) -> &'static str {
-        let is_input = matches!(self, Slot::Query | Slot::Key | Slot::Value);
+        let dtype = match self {
+            Slot::Output => return "atomic<u32>",
+            Slot::Query => key.query_dtype,
+            Slot::Key | Slot::Value => key.kv_dtype,
+            _ => return "u32",
+        };
         let is_pair = shader.is_tiled() && self != Slot::Value;
-        match (key.loads, key.kv_dtype) {
-            _ if self == Slot::Output => "atomic<u32>",
-            (Loads::Chunks, DType::F32) if is_input && is_pair => "vec2<u32>",
-            (Loads::Chunks, _) if is_input && is_pair => "u32",
-            (Loads::Chunks, DType::F32) if is_input => "vec4<u32>",
-            (Loads::Chunks, _) if is_input => "vec2<u32>",
-            (Loads::WideChunks, DType::F32) if is_input => "vec2<u64>",
-            (Loads::WideChunks, _) if is_input => "u64",
-            _ => "u32",
+        match (key.loads, dtype) {
+            (Loads::Words, _) => "u32",
+            (Loads::Chunks, DType::F32) if is_pair => "vec2<u32>",
+            (Loads::Chunks, _) if is_pair => "u32",
+            (Loads::Chunks, DType::F32) => "vec4<u32>",
+            (Loads::Chunks, _) => "vec2<u32>",
+            (Loads::WideChunks, DType::F32) => "vec2<u64>",
+            (Loads::WideChunks, _) => "u64",
         }
     }
 }
@@ -280,18 +284,11 @@ impl Shader {
             Loads::Words => &[VALUES_NARROW, VALUES_TILE, STORE, OUTPUT_TILE],
             _ => &[VALUES_WIDE, VALUES_TILE, STORE, OUTPUT_TILE],
         };
-        let lanes: &[Module] = match (key.loads, is_f32) {
-            (Loads::Words, _) => &[CELL, CHUNK_WORDS],
-            (Loads::Chunks, true) => &[CELL, CHUNK_F32, CHUNK_LOADS],
-            (Loads::Chunks, false) => &[CELL, CHUNK_HALVES, CHUNK_LOADS],
-            (Loads::WideChunks, true) => &[CELL_WIDE, CHUNK_WIDE_F32, CHUNK_LOADS],
-            (Loads::WideChunks, false) => &[CELL_WIDE, CHUNK_WIDE_HALVES, CHUNK_LOADS],
-        };
         match self {
             Shader::ForwardTiled | Shader::ForwardTiledSubgroup => {
                 [base, row, tile, rows, values, &[FORWARD_TILE]].concat()
             }
-            Shader::ForwardLanes => [base, row, &[GRID, STORE], lanes].concat(),
+            Shader::ForwardLanes => [base, row, &[GRID, STORE], &chunk_modules(key)].concat(),
             Shader::StagedScores => [base, tile, rows].concat(),
             Shader::StagedSoftmax => [base, row].concat(),
             Shader::StagedValues => [base, tile, values].concat(),
@@ -372,7 +369,10 @@ module!(OUTPUT_TILE, "output_tile.wgsl");
 module!(FORWARD_TILE, "forward_tile.wgsl");
 module!(CELL, "cell.wgsl");
 module!(CELL_WIDE, "cell_wide.wgsl");
-module!(CHUNK_LOADS, "chunk_loads.wgsl");
+module!(CHUNK_QUERY_F32, "chunk_query_f32.wgsl");
+module!(CHUNK_QUERY_HALVES, "chunk_query_halves.wgsl");
+module!(CHUNK_KEYS_F32, "chunk_keys_f32.wgsl");
+module!(CHUNK_KEYS_HALVES, "chunk_keys_halves.wgsl");
 module!(CHUNK_F32, "chunk_f32.wgsl");
 module!(CHUNK_WIDE_F32, "chunk_wide_f32.wgsl");
 module!(CHUNK_WIDE_HALVES, "chunk_wide_halves.wgsl");
@@ -385,6 +385,8 @@ module!(CHUNK_WORDS, "chunk_words.wgsl");
 pub struct Specialization {
     /// Storage type of key and value.
     pub kv_dtype: DType,
+    /// Storage type of the query, where it is loaded in chunks.
+    pub query_dtype: DType,
     /// Every buffer is bound read_write, because an input shares its buffer
     /// with something that is written (wgpu tracks usage per whole buffer).
     pub shared: bool,
@@ -425,8 +427,8 @@ impl Lanes {
 pub enum Loads {
     /// Element by element, whatever the layout.
     Words,
-    /// 4 elements at once: rows are of one type, aligned to 4 elements and
-    /// multiples of 4 long.
+    /// 4 elements at once: rows are aligned to 4 elements and multiples of 4
+    /// long, the query is f32 or of the type of key and value.
     Chunks,
     /// The same in 64-bit words, which needs the feature `SHADER_INT64`.
     WideChunks,
@@ -456,6 +458,7 @@ impl Specialization {
     /// Nothing that needs a condition to hold.
     pub const GENERAL: Specialization = Specialization {
         kv_dtype: DType::F32,
+        query_dtype: DType::F32,
         shared: false,
         lanes: Lanes::Eight,
         loads: Loads::Words,
@@ -532,6 +535,7 @@ pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
             for loads in [Loads::Words, Loads::Chunks, Loads::WideChunks] {
                 let key = Specialization {
                     kv_dtype,
+                    query_dtype: kv_dtype,
                     shared,
                     loads,
                     ..Specialization::GENERAL
@@ -541,17 +545,41 @@ pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
                 }
                 for lanes in [Lanes::Four, Lanes::Eight] {
                     for rules in [RuleSet::Intervals, RuleSet::All] {
-                        list(Specialization {
-                            lanes,
-                            rules,
-                            ..key
-                        });
+                        for query_dtype in [DType::F32, kv_dtype] {
+                            list(Specialization {
+                                lanes,
+                                rules,
+                                query_dtype,
+                                ..key
+                            });
+                        }
                     }
                 }
             }
         }
     }
     all
+}
+
+/// What a lane-broadcast kernel loads chunks with.
+fn chunk_modules(key: Specialization) -> Vec<Module> {
+    let is_wide = key.loads == Loads::WideChunks;
+    let pick = |first: bool, yes: Module, no: Module| if first { yes } else { no };
+    let mut modules = vec![pick(is_wide, CELL_WIDE, CELL)];
+    if key.loads == Loads::Words {
+        modules.push(CHUNK_WORDS);
+        return modules;
+    }
+    let [query, keys] = [key.query_dtype, key.kv_dtype].map(|dtype| dtype == DType::F32);
+    if query || keys {
+        modules.push(pick(is_wide, CHUNK_WIDE_F32, CHUNK_F32));
+    }
+    if !query || !keys {
+        modules.push(pick(is_wide, CHUNK_WIDE_HALVES, CHUNK_HALVES));
+    }
+    modules.push(pick(query, CHUNK_QUERY_F32, CHUNK_QUERY_HALVES));
+    modules.push(pick(keys, CHUNK_KEYS_F32, CHUNK_KEYS_HALVES));
+    modules
 }
 
 /// Forgets what the shader's text does not depend on, so that pipelines are
@@ -568,15 +596,22 @@ pub(crate) fn canonical(shader: Shader, key: Specialization) -> Specialization {
     };
     match shader {
         Shader::ForwardTiled | Shader::ForwardTiledSubgroup => Specialization {
+            // These load query and key by one function.
             loads: match key.loads {
+                _ if key.query_dtype != key.kv_dtype => Loads::Words,
                 Loads::Words => Loads::Words,
                 Loads::Chunks | Loads::WideChunks => Loads::Chunks,
             },
+            query_dtype: key.kv_dtype,
             column_runs: key.column_runs,
             count_tiles: key.count_tiles,
             ..staged
         },
         Shader::ForwardLanes => Specialization {
+            query_dtype: match key.loads {
+                Loads::Words => general.query_dtype,
+                Loads::Chunks | Loads::WideChunks => key.query_dtype,
+            },
             lanes: key.lanes,
             loads: key.loads,
             rules: key.rules,

@@ -180,6 +180,7 @@ impl Plan {
             let writes_scores = pass.shader.slots().contains(&(Slot::Scores, Access::Write));
             let specialization = Specialization {
                 kv_dtype: problem.kv_dtype,
+                query_dtype: problem.query_dtype,
                 shared: shared || (mixed && writes_scores),
                 lanes: caps.lanes().unwrap_or(Lanes::Eight),
                 loads: loads(problem, caps),

@@ -1,6 +1,7 @@
 //! How a kernel family cuts its work into workgroups.
 
 use crate::caps::DeviceCaps;
+use crate::host::DType;
 use crate::kernel::{Kernel, Lanes, Loads};
 use crate::params::{lane_tile, tile};
 use crate::problem::{Geometry, Problem};
@@ -72,7 +73,8 @@ pub(crate) fn loads(problem: &Problem, caps: &DeviceCaps) -> Loads {
             && tensor.phase.is_multiple_of(4 * tensor.element_size)
     };
     let tensors = [&problem.query, &problem.key, &problem.value];
-    match problem.query_dtype == problem.kv_dtype && tensors.into_iter().all(fits) {
+    let types = [DType::F32, problem.kv_dtype];
+    match types.contains(&problem.query_dtype) && tensors.into_iter().all(fits) {
         false => Loads::Words,
         true if caps.shader_int64 => Loads::WideChunks,
         true => Loads::Chunks,

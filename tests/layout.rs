@@ -145,7 +145,11 @@ fn storage_is_words_or_chunks() {
             } else {
                 4
             };
-            let chunk = match key.kv_dtype {
+            let dtype = match name {
+                "query" => key.query_dtype,
+                _ => key.kv_dtype,
+            };
+            let chunk = match dtype {
                 DType::F32 => elements * 4,
                 DType::F16 | DType::BF16 => elements * 2,
             };

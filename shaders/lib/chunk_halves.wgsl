@@ -1,4 +1,4 @@
-fn widen_chunk(words: vec2<u32>) -> vec4<f32> {
+fn widen_halves(words: vec2<u32>) -> vec4<f32> {
     if KV_DTYPE == DTYPE_F16 {
         return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
     }

@@ -1,4 +1,4 @@
-fn widen_chunk(bits: u64) -> vec4<f32> {
+fn widen_halves(bits: u64) -> vec4<f32> {
     let words = vec2<u32>(u32(bits), u32(bits >> 32u));
     if KV_DTYPE == DTYPE_F16 {
         return vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
