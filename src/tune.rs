@@ -360,7 +360,7 @@ impl fmt::Display for TuneReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.problem)?;
         for trial in &self.trials {
-            write!(f, "  {:<10}", trial.kernel.name())?;
+            write!(f, "  {:<15} ", trial.kernel.name())?;
             let compile = trial.compile.as_secs_f64();
             match (&trial.outcome, trial.best()) {
                 (Outcome::Right, Some(best)) => writeln!(
