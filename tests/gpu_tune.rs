@@ -56,7 +56,11 @@ fn spoil(outputs: &mut Outputs) {
 fn the_fastest_right_kernel_is_chosen_and_used() {
     let report = report();
     println!("{report}");
-    assert_eq!(report.trials.len(), kernels().len());
+    let able = kernels();
+    let rows = gpu().caps().class.candidates().iter();
+    let candidates = rows.filter(|row| able.contains(&row.kernel)).count();
+    assert!(candidates >= 2);
+    assert_eq!(report.trials.len(), candidates);
     for trial in &report.trials {
         assert_eq!(trial.outcome, Outcome::Right);
         assert!(!trial.times.is_empty() && trial.compile > Duration::ZERO);
