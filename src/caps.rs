@@ -92,12 +92,12 @@ impl DeviceCaps {
         Kernel::ALL.iter().copied().filter(able)
     }
 
-    /// The subgroups that lane-broadcast kernels are written for, if the device
-    /// has them.
+    /// The lanes that a lane-broadcast kernel uses, if the device's subgroups
+    /// have them. A workgroup of 8 is the first 8 lanes of a wider subgroup.
     pub(crate) fn lanes(&self) -> Option<Lanes> {
         match self.subgroup_size {
             Some(4) => Some(Lanes::Four),
-            Some(8) => Some(Lanes::Eight),
+            Some(8..) => Some(Lanes::Eight),
             _ => None,
         }
     }

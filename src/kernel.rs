@@ -20,7 +20,7 @@ pub enum Kernel {
     TiledSubgroup,
     /// One kernel, memory linear in the sequence length, for software adapters:
     /// keys and values are loaded once a subgroup and spread by broadcasts.
-    /// Needs subgroups of exactly 4 or 8 lanes.
+    /// Needs subgroups of one size: 4, or 8 and more (of which 8 lanes are used).
     LaneBroadcast,
     /// Three kernels over materialised scores: what the fused one is checked
     /// against, and what gives the stages of [`crate::Stage`].

@@ -342,7 +342,7 @@ pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
     if kernel == Kernel::LaneBroadcast && caps.lanes().is_none() {
         reasons.push(Error::value(
             "device",
-            "the feature SUBGROUP and subgroups of 4 or of 8 lanes only",
+            "the feature SUBGROUP and subgroups of one size, 4 or at least 8 lanes",
             match caps.subgroup_size {
                 Some(size) => format!("subgroups of {size} lanes"),
                 None => "no subgroups of one size".to_owned(),
