@@ -44,7 +44,7 @@ fn is_not_finite(x: vec4<f32>) -> vec4<bool> {
 
 const EXPONENT_BITS: u32 = 0x7f800000u;
 
-// The sum of a row's finite values above those which are not: each word has the
+// The sum of a row's finite values plus those which are not: each word has the
 // bits of the keys whose value is no number, is above all numbers, or below.
 fn add_not_finite(sum: vec4<f32>, visible: vec4<u32>, none: u32, above: u32, below: u32) -> vec4<f32> {
     // WGSL has no constant for it.

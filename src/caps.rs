@@ -1,8 +1,9 @@
 //! What planning needs to know of a device.
 
 use crate::class::{DeviceClass, is_llvmpipe};
-use crate::kernel::{Kernel, Lanes};
-use crate::plan::check_device;
+use crate::kernel::Kernel;
+use crate::requirements::check_device;
+use crate::specialization::Lanes;
 use crate::tune_class::Tuned;
 
 /// The limits that planning reads, from a device or written by hand.

@@ -99,6 +99,7 @@ mod kernel;
 mod lists;
 mod loops;
 mod mask;
+mod modules;
 mod operands;
 mod options;
 mod params;
@@ -109,9 +110,11 @@ mod plan;
 mod problem;
 mod readback;
 pub mod reference;
+mod requirements;
 pub mod semantics;
 mod shader;
 mod spans;
+mod specialization;
 mod split;
 mod stage;
 mod tensor;
@@ -156,11 +159,10 @@ pub use upload::Uploaded;
 /// The shaders as text, for validation and inspection.
 #[doc(hidden)]
 pub mod shaders {
-    pub use crate::kernel::{
-        Access, Lanes, Loads, RuleSet, Shader, Slot, Specialization, all_pipelines,
-    };
+    pub use crate::kernel::{Access, Shader, Slot};
     pub use crate::plan::emitted;
     pub use crate::shader::{Composed, compose};
+    pub use crate::specialization::{Lanes, Loads, RuleSet, Specialization, all_pipelines};
 }
 
 /// The wgpu that this crate is built with.

@@ -7,10 +7,11 @@
 
 use crate::caps::DeviceCaps;
 use crate::error::Error;
-use crate::kernel::{Kernel, Loads, RuleSet};
+use crate::kernel::Kernel;
 use crate::params::{LANES, lane_tile, tile};
 use crate::passes::rule_set;
 use crate::problem::Problem;
+use crate::specialization::{Loads, RuleSet};
 use crate::tiling::{Tiling, loads};
 
 /// An upper bound of the iterations of one invocation, with a few percent to

@@ -3,12 +3,13 @@
 use crate::aux::AuxLayout;
 use crate::caps::DeviceCaps;
 use crate::host::Polarity;
-use crate::kernel::{Kernel, RuleSet, Shader, Slot, Specialization, dtype_code};
+use crate::kernel::{Kernel, Shader, Slot, dtype_code};
 use crate::lists::{ListKind, ListSource};
 use crate::options::Alignment;
 use crate::params::{CopyParams, LANES, Params, View, align, lane_tile, rules, tile};
 use crate::plan::{Bind, Pass, Uniform};
 use crate::problem::{Geometry, Goal, Problem};
+use crate::specialization::{RuleSet, Specialization};
 use crate::split::{Chunk, Slab, slabs};
 use crate::stage::Stage;
 use crate::tensor::Stats;

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{Error, Result};
-use crate::kernel::{Access, Shader, Specialization};
+use crate::kernel::{Access, Shader};
 use crate::shader::compose;
+use crate::specialization::Specialization;
 
 /// A pipeline and the layout of its bind group.
 #[derive(Debug)]

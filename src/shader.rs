@@ -15,8 +15,10 @@
 
 use std::fmt::Write as _;
 
-use crate::kernel::{Module, Shader, Specialization, canonical, dtype_code};
+use crate::kernel::{Shader, dtype_code};
+use crate::modules::Module;
 use crate::params::tile;
+use crate::specialization::{Specialization, canonical};
 
 /// A composed shader and where its lines come from.
 #[derive(Debug, Clone)]

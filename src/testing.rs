@@ -97,7 +97,7 @@ pub fn constants() -> Vec<(&'static str, u32)> {
 pub fn files() -> Vec<(&'static str, &'static str)> {
     let mut files = Vec::new();
     for shader in Shader::ALL {
-        let keys = crate::kernel::all_pipelines().into_iter();
+        let keys = crate::specialization::all_pipelines().into_iter();
         for (_, key) in keys.filter(|(s, _)| *s == shader) {
             for module in shader.modules(key).iter().chain([&shader.root()]) {
                 if !files.contains(&(module.name, module.text)) {

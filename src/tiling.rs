@@ -2,9 +2,10 @@
 
 use crate::caps::DeviceCaps;
 use crate::host::DType;
-use crate::kernel::{Kernel, Lanes, Loads};
+use crate::kernel::Kernel;
 use crate::params::{lane_tile, tile};
 use crate::problem::{Geometry, Problem};
+use crate::specialization::{Lanes, Loads};
 
 /// What one workgroup covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,227 @@
+//! What is fixed when a shader is composed, and every combination that a plan
+//! can ask for.
+
+use crate::host::DType;
+use crate::kernel::{Access, Shader};
+use crate::params::{lane_tile, rules, tile};
+
+/// What is fixed when a shader is composed; everything else is in the uniform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(hidden)]
+pub struct Specialization {
+    /// Storage type of key and value.
+    pub kv_dtype: DType,
+    /// Storage type of the query, where it is loaded in chunks.
+    pub query_dtype: DType,
+    /// Every buffer is bound read_write, because an input shares its buffer
+    /// with something that is written (wgpu tracks usage per whole buffer).
+    pub shared: bool,
+    /// Lanes of a subgroup.
+    pub lanes: Lanes,
+    /// How rows of query, key and value are loaded.
+    pub loads: Loads,
+    /// The rules that the text knows.
+    pub rules: RuleSet,
+    /// Runs of 32 value columns of a tile: 1, 2 or 4.
+    pub column_runs: u32,
+    /// For tests: in the place of row states the tiled kernels store how many
+    /// tiles of keys they computed for the row, and how many without mask code.
+    pub count_tiles: bool,
+}
+
+/// The subgroup sizes that lane-broadcast kernels are written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(hidden)]
+pub enum Lanes {
+    Four,
+    Eight,
+}
+
+impl Lanes {
+    /// Their number.
+    pub fn count(self) -> u32 {
+        match self {
+            Lanes::Four => 4,
+            Lanes::Eight => 8,
+        }
+    }
+}
+
+/// How a kernel loads query, key and value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(hidden)]
+pub enum Loads {
+    /// Element by element, whatever the layout.
+    Words,
+    /// 4 elements at once: rows are aligned to 4 elements and multiples of 4
+    /// long, the query is f32 or of the type of key and value.
+    Chunks,
+    /// The same in 64-bit words, which needs the feature `SHADER_INT64`.
+    WideChunks,
+}
+
+/// Which rules a shader knows: a driver compiles what is left out in no time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(hidden)]
+pub enum RuleSet {
+    /// Those that leave each row an interval of keys; sinks; statistics.
+    Intervals,
+    /// All.
+    All,
+}
+
+impl RuleSet {
+    /// `RULE_` bits.
+    pub fn bits(self) -> u32 {
+        match self {
+            RuleSet::Intervals => rules::INTERVALS,
+            RuleSet::All => u32::MAX,
+        }
+    }
+}
+
+impl Specialization {
+    /// Nothing that needs a condition to hold.
+    pub const GENERAL: Specialization = Specialization {
+        kv_dtype: DType::F32,
+        query_dtype: DType::F32,
+        shared: false,
+        lanes: Lanes::Eight,
+        loads: Loads::Words,
+        rules: RuleSet::All,
+        column_runs: tile::STAGED_COLUMN_RUNS,
+        count_tiles: false,
+    };
+
+    /// Names that `#for` may count to, which are constants of the text too.
+    pub(crate) fn counts(self) -> [(&'static str, u32); 3] {
+        let dims = if self.loads == Loads::Words { 1 } else { 4 };
+        [
+            ("SUBGROUP", self.lanes.count()),
+            ("GROUPS", lane_tile::GROUPS),
+            ("DIMS", dims),
+        ]
+    }
+}
+
+impl Specialization {
+    /// How a shader declares a buffer: `read` or `read_write`.
+    pub fn mode(self, access: Access) -> &'static str {
+        match access {
+            Access::Read if !self.shared => "read",
+            _ => "read_write",
+        }
+    }
+
+    /// Name of the composed shader's file, without an extension.
+    pub fn file_stem(self, shader: Shader) -> String {
+        let mut stem = shader.name().to_owned();
+        if shader.reads_keys_or_values() {
+            stem += match self.kv_dtype {
+                DType::F32 => ".f32",
+                DType::F16 => ".f16",
+                DType::BF16 => ".bf16",
+            };
+        }
+        if shader.is_tiled() {
+            stem += &format!(".{}columns", tile::RUN * self.column_runs);
+        }
+        match self.loads {
+            Loads::Words => {}
+            Loads::Chunks => stem += ".chunks",
+            Loads::WideChunks => stem += ".wide",
+        }
+        if shader == Shader::ForwardLanes {
+            stem += &format!(".{}lanes", self.lanes.count());
+        }
+        if self.rules == RuleSet::Intervals {
+            stem += ".intervals";
+        }
+        if self.shared {
+            stem += ".shared";
+        }
+        stem
+    }
+}
+
+/// Every pipeline that a plan can ask for.
+#[doc(hidden)]
+pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
+    let mut all = Vec::new();
+    let mut list = |key| {
+        for shader in Shader::ALL {
+            let pipeline = (shader, canonical(shader, key));
+            if !all.contains(&pipeline) {
+                all.push(pipeline);
+            }
+        }
+    };
+    for kv_dtype in [DType::F32, DType::F16, DType::BF16] {
+        for shared in [false, true] {
+            for loads in [Loads::Words, Loads::Chunks, Loads::WideChunks] {
+                let key = Specialization {
+                    kv_dtype,
+                    query_dtype: kv_dtype,
+                    shared,
+                    loads,
+                    ..Specialization::GENERAL
+                };
+                for column_runs in tile::COLUMN_RUNS {
+                    list(Specialization { column_runs, ..key });
+                }
+                for lanes in [Lanes::Four, Lanes::Eight] {
+                    for rules in [RuleSet::Intervals, RuleSet::All] {
+                        for query_dtype in [DType::F32, kv_dtype] {
+                            list(Specialization {
+                                lanes,
+                                rules,
+                                query_dtype,
+                                ..key
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Forgets what the shader's text does not depend on, so that pipelines are
+/// shared. The staged kernels load words: they are what others are checked against.
+pub(crate) fn canonical(shader: Shader, key: Specialization) -> Specialization {
+    let general = Specialization::GENERAL;
+    let staged = Specialization {
+        kv_dtype: match shader.reads_keys_or_values() {
+            true => key.kv_dtype,
+            false => general.kv_dtype,
+        },
+        shared: key.shared,
+        ..general
+    };
+    match shader {
+        Shader::ForwardTiled | Shader::ForwardTiledSubgroup => Specialization {
+            // These load query and key by one function.
+            loads: match key.loads {
+                _ if key.query_dtype != key.kv_dtype => Loads::Words,
+                Loads::Words => Loads::Words,
+                Loads::Chunks | Loads::WideChunks => Loads::Chunks,
+            },
+            query_dtype: key.kv_dtype,
+            column_runs: key.column_runs,
+            count_tiles: key.count_tiles,
+            ..staged
+        },
+        Shader::ForwardLanes => Specialization {
+            query_dtype: match key.loads {
+                Loads::Words => general.query_dtype,
+                Loads::Chunks | Loads::WideChunks => key.query_dtype,
+            },
+            lanes: key.lanes,
+            loads: key.loads,
+            rules: key.rules,
+            ..staged
+        },
+        _ => staged,
+    }
+}
