@@ -73,7 +73,8 @@ fn shaders_for_subgroups_need_their_size() {
     for (kernel, size, code) in [
         ("tiled-subgroup", None, 2),
         ("tiled-subgroup", Some("32"), 0),
-        ("lane-broadcast", Some("32"), 2),
+        ("lane-broadcast", None, 2),
+        ("lane-broadcast", Some("32"), 0),
         ("lane-broadcast", Some("8"), 0),
     ] {
         let mut args = vec!["shaders", "--out", out, "--kernel", kernel];
