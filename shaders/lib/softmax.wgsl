@@ -55,7 +55,9 @@ fn softmax_finish(state: SoftmaxState, sink_bits: u32) -> SoftmaxEnd {
     let shrink = select(1.0, exp_difference(state.maximum, maximum), has_sink);
     let extra = select(0.0, exp_difference(sink, maximum), has_sink);
     let sum = state.sum * shrink + extra;
-    return SoftmaxEnd(shrink / sum, maximum, log(sum));
+    // One adapter's log() makes a number of NaN.
+    let no_number = (bitcast<u32>(sum) & 0x7fffffffu) > 0x7f800000u;
+    return SoftmaxEnd(shrink / sum, maximum, select(log(sum), sum, no_number));
 }
 
 // Writes LSE, or the pair (maximum, log of the sum), of one row.
