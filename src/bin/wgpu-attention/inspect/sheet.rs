@@ -1,0 +1,151 @@
+//! All heads on one sheet: small pictures, with the scores of each under it.
+
+use crate::inspect::canvas::{Canvas, FAINT, Place, Style, fit};
+use crate::inspect::colour::{Grid, Side, Value};
+use crate::inspect::picture::{LEGEND, Title, legend, one, two};
+use crate::inspect::scores::HeadScores;
+use crate::inspect::view::HeadView;
+
+const MARGIN: usize = 24;
+/// Width and height that one side of a head may take.
+const SIDE: usize = 288;
+/// What it takes where there are few keys.
+const SMALL: usize = 180;
+/// Between the sides of a head, and between heads.
+const GAPS: [usize; 2] = [8, 36];
+/// What a head is given at least, for the text under it.
+const MIN_WIDTH: usize = 320;
+/// Width that the heads of one line may take.
+const LINE: usize = 1640;
+/// Above and below the cells of a head.
+const TITLE: usize = 44;
+const TEXT: usize = 66;
+
+/// What is kept of a head.
+#[derive(Debug, Clone)]
+pub struct Small {
+    head: usize,
+    sides: [Grid; 2],
+    scores: HeadScores,
+}
+
+impl Small {
+    pub fn of(view: &HeadView, scores: HeadScores) -> Small {
+        let keys = view.seen();
+        let block = [view.rows.len(), keys.len()].map(|n| n.div_ceil(SIDE));
+        let sides = [Side::Weights, Side::Contributions];
+        Small {
+            head: view.head,
+            sides: sides.map(|side| Grid::of(view, side, &keys, block)),
+            scores,
+        }
+    }
+
+    /// Width and height of a cell.
+    fn cell(&self) -> [usize; 2] {
+        let side = |n: usize| (SMALL / n.max(1)).clamp(1, 24);
+        let [columns, rows] = [self.sides[0].columns, self.sides[0].rows()];
+        let square = side(columns).min(side(rows));
+        [columns, rows].map(|n| square.max(side(n).min(60 / n.max(1))))
+    }
+
+    fn side(&self) -> [usize; 2] {
+        let [width, height] = self.cell();
+        [self.sides[0].columns * width, self.sides[0].rows() * height]
+    }
+}
+
+/// Draws `heads`; `shown` says which rows and keys.
+pub fn draw(heads: &[Small], title: &Title, batch: usize, shown: &str) -> Result<Canvas, String> {
+    let largest = |axis: usize| heads.iter().map(|h| h.side()[axis]).max().unwrap_or(0);
+    let slot = (2 * largest(0) + GAPS[0]).max(MIN_WIDTH);
+    let across = ((LINE + GAPS[1]) / (slot + GAPS[1])).clamp(1, heads.len().max(1));
+    let down = heads.len().div_ceil(across);
+    let line = TITLE + largest(1) + TEXT;
+    let width = (across * (slot + GAPS[1]) - GAPS[1]).max(960) + 2 * MARGIN;
+    let top = MARGIN + 84;
+    let mut canvas = Canvas::new(width, top + down * line + MARGIN);
+
+    let (left, room) = (MARGIN as f64, (width - 2 * MARGIN - LEGEND - 30) as f64);
+    let mut name = format!("{}: all heads, batch entry {batch}", title.file);
+    if let Some(about) = &title.about {
+        name = format!("{name} ({about})");
+    }
+    canvas.text(
+        [left, MARGIN as f64 + 8.0],
+        &fit(&name, 17.0, room),
+        Style::size(17.0),
+    );
+    let faint = Style::size(12.0).colour(FAINT);
+    let what = "left the weights W(i, j), right the contributions W(i, j) |V(j)| as shares of their row's sum";
+    let mut what = what.to_owned();
+    if let Some([rows, keys]) = heads
+        .first()
+        .map(|h| h.sides[0].block)
+        .filter(|b| *b != [1, 1])
+    {
+        what += &format!("; a cell: the largest of {rows} x {keys} pairs");
+    }
+    for (at, text) in [shown, &what].into_iter().enumerate() {
+        let y = (MARGIN + 33 + 20 * at) as f64;
+        canvas.text([left, y], &fit(text, 12.0, room), faint);
+    }
+    let missing = |small: &Small| small.sides.iter().any(|side| side.has(Value::Missing));
+    let missing = heads.iter().any(missing);
+    legend(&mut canvas, [width - MARGIN - LEGEND, MARGIN], missing)?;
+    for (at, small) in heads.iter().enumerate() {
+        let x = MARGIN + at % across * (slot + GAPS[1]);
+        let y = top + at / across * line + TITLE;
+        one_head(&mut canvas, small, [x, y])?;
+    }
+    Ok(canvas)
+}
+
+fn one_head(canvas: &mut Canvas, small: &Small, [x, y]: [usize; 2]) -> Result<(), String> {
+    let [width, height] = small.side();
+    let left = x as f64;
+    let title = format!("head {}", small.head);
+    canvas.text([left, y as f64 - 13.0], &title, Style::size(14.0));
+    for (at, side) in small.sides.iter().enumerate() {
+        let x = x + at * (width + GAPS[0]);
+        canvas.frame([x, y, width, height]);
+        let place = Place {
+            x,
+            y,
+            cell: small.cell(),
+        };
+        canvas.heat(place, &side.cells(), |_, _| String::new())?;
+    }
+    let HeadScores {
+        entropy,
+        effective_keys,
+        largest,
+        previous,
+        first,
+        distance,
+        disagreement,
+        sink,
+        ..
+    } = small.scores;
+    let sink = sink.map_or(String::new(), |sink| format!(", sink {}", two(sink)));
+    let lines = [
+        format!(
+            "entropy {} ({} keys), largest weight {}",
+            two(entropy),
+            one(effective_keys),
+            two(largest)
+        ),
+        format!(
+            "previous token {}, first key {}, distance {}",
+            two(previous),
+            two(first),
+            one(distance)
+        ),
+        format!("disagreement {}{sink}", two(disagreement)),
+    ];
+    for (at, text) in lines.iter().enumerate() {
+        let y = (y + height + 14 + 16 * at) as f64;
+        canvas.text([left, y], text, Style::size(11.5).colour(FAINT));
+    }
+    Ok(())
+}
