@@ -256,7 +256,9 @@ pub fn within(
 ) -> Result<Range<usize>, String> {
     let range = range.clone().unwrap_or(0..axis);
     if range.end > axis {
-        return Err(format!("--{name} {range:?}: there are {axis}"));
+        return Err(format!(
+            "--{name} {range:?}: expected a range within 0..{axis}"
+        ));
     }
     Ok(range)
 }

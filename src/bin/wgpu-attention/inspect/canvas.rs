@@ -107,6 +107,10 @@ impl Canvas {
         }
     }
 
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
     pub fn rectangle(&mut self, [x, y, width, height]: [f64; 4], fill: Rgb) {
         let fill = hex(fill);
         self.put(format_args!(

@@ -1,12 +1,15 @@
 //! `inspect`: what the heads of a case look at, as a picture and as numbers.
 
+mod apart;
 mod canvas;
 mod colour;
-pub mod picture;
+mod legend;
+mod picture;
+mod request;
 mod scores;
 mod sheet;
 mod tables;
-pub mod view;
+mod view;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,18 +17,16 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Args};
 use serde_json::json;
-use wgpu_attention::Dims;
 
 use crate::backend::{Backend, BackendArgs};
-use crate::case::{File, Problem};
+use crate::case::File;
 use crate::inspect::canvas::Canvas;
-use crate::inspect::picture::Title;
 use crate::inspect::sheet::Small;
-use crate::inspect::view::{HeadView, Tokens};
 use crate::output;
 use crate::report::{Reporter, Stop};
-use crate::run::{range, within};
-use crate::suites;
+use crate::run::range;
+
+pub use request::{Request, Selection};
 
 /// Shows what a head looks at: its weights, and what they contribute.
 ///
@@ -73,23 +74,12 @@ enum Format {
     Svg,
 }
 
-/// What is to be looked at, checked against the file.
-struct Request {
-    problem: Problem,
-    dims: Dims,
-    tokens: Tokens,
-    batch: usize,
-    heads: Range<usize>,
-    rows: Range<usize>,
-    title: Title,
-}
-
 pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     // Whatever can be refused is refused before anything is computed.
     let target = args.target()?;
     let named = |e: String| format!("{}: {e}", args.file.display());
     let file = File::read(&args.file).map_err(named)?;
-    let request = args.request(&file).map_err(named)?;
+    let request = Request::new(&file, &args.file, &args.selection()).map_err(named)?;
     let backend = args.backend.open()?;
     let reporter = Reporter::spinning();
 
@@ -97,9 +87,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     let mut documents = Vec::new();
     let mut texts = Vec::new();
     let mut drawn = None;
-    let at_once = view::heads_at_once(request.rows.len(), request.dims.kv_len);
-    for first in request.heads.clone().step_by(at_once) {
-        let heads = first..(first + at_once).min(request.heads.end);
+    for heads in request.heads_at_once() {
         reporter.doing(format!("heads {heads:?} on {}", backend.describe()));
         for view in request.read(&backend, heads)? {
             let rows = scores::rows(&view);
@@ -156,7 +144,24 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Draws a head on `backend` and writes it to `target` as a PNG.
+pub fn draw_head(request: &Request, backend: &Backend, target: &Path) -> Result<(), Stop> {
+    for view in request.read(backend, request.heads.clone())? {
+        let canvas = picture::draw(&view, &request.title)?;
+        output::write(target, &canvas.png()?).map_err(|e| format!("{}: {e}", target.display()))?;
+    }
+    Ok(())
+}
+
 impl InspectArgs {
+    fn selection(&self) -> Selection {
+        Selection {
+            batch: self.batch,
+            head: self.head,
+            rows: self.rows.clone(),
+        }
+    }
+
     /// The picture's name as given, where it really goes, and its format; none
     /// where only numbers are asked for.
     fn target(&self) -> Result<Option<(PathBuf, PathBuf, Format)>, String> {
@@ -183,72 +188,6 @@ impl InspectArgs {
         };
         let target = output::target(&self.file, &path)?;
         Ok(Some((path, target, format)))
-    }
-
-    fn request(&self, file: &File) -> Result<Request, String> {
-        let problem = suites::to_look_at(file)?;
-        let inputs = problem.inputs()?;
-        let dims = inputs
-            .validate(&problem.options)
-            .map_err(|e| e.to_string())?;
-        let below = |name: &str, at: usize, end: usize| match at < end {
-            true => Ok(()),
-            false => Err(format!("--{name}: expected a number below {end}, got {at}")),
-        };
-        below("batch", self.batch, dims.batch)?;
-        if let Some(head) = self.head {
-            below("head", head, dims.q_heads)?;
-        }
-        for (name, axis) in [("Q", dims.q_len), ("K", dims.kv_len)] {
-            if axis == 0 {
-                return Err(format!(
-                    "{name}: expected at least one row to look at, got none"
-                ));
-            }
-        }
-        let tokens = Tokens::of(file, &dims, self.batch)?;
-        let named = tokens.queries.as_ref().map_or(0, Vec::len);
-        let rows = match &self.rows {
-            None if named > 0 => 0..named,
-            rows => within("rows", rows, dims.q_len)?,
-        };
-        Ok(Request {
-            title: title(file, &self.file),
-            heads: self.head.map_or(0..dims.q_heads, |h| h..h + 1),
-            batch: self.batch,
-            problem,
-            dims,
-            tokens,
-            rows,
-        })
-    }
-}
-
-impl Request {
-    fn read(&self, backend: &Backend, heads: Range<usize>) -> Result<Vec<HeadView>, Stop> {
-        let Request {
-            problem,
-            tokens,
-            batch,
-            rows,
-            ..
-        } = self;
-        view::read(backend, problem, tokens, *batch, heads, rows.clone())
-    }
-}
-
-/// What the file says about itself.
-fn title(file: &File, path: &Path) -> Title {
-    let layer = file
-        .metadata
-        .get("layer")
-        .map(|layer| format!("layer {layer}"));
-    let source = file.metadata.get("source").cloned();
-    let about: Vec<String> = layer.into_iter().chain(source).collect();
-    let name = path.file_name().unwrap_or_default();
-    Title {
-        file: name.to_string_lossy().into_owned(),
-        about: (!about.is_empty()).then(|| about.join(" of ")),
     }
 }
 

@@ -1,12 +1,12 @@
 //! All heads on one sheet: small pictures, with the scores of each under it.
 
-use crate::inspect::canvas::{Canvas, FAINT, Place, Style, fit};
-use crate::inspect::colour::{Grid, Side, Value};
-use crate::inspect::picture::{LEGEND, Title, legend, one, two};
+use crate::inspect::canvas::{Canvas, FAINT, Place, Style};
+use crate::inspect::colour::{Grid, Side};
+use crate::inspect::legend::{self, MARGIN, one, two};
+use crate::inspect::picture::Title;
 use crate::inspect::scores::HeadScores;
 use crate::inspect::view::HeadView;
 
-const MARGIN: usize = 24;
 /// Width and height that one side of a head may take.
 const SIDE: usize = 288;
 /// What it takes where there are few keys.
@@ -16,7 +16,7 @@ const GAPS: [usize; 2] = [8, 36];
 /// What a head is given at least, for the text under it.
 const MIN_WIDTH: usize = 320;
 /// Width that the heads of one line may take.
-const LINE: usize = 1640;
+const LINE: usize = 1770;
 /// Above and below the cells of a head.
 const TITLE: usize = 44;
 const TEXT: usize = 66;
@@ -62,37 +62,24 @@ pub fn draw(heads: &[Small], title: &Title, batch: usize, shown: &str) -> Result
     let across = ((LINE + GAPS[1]) / (slot + GAPS[1])).clamp(1, heads.len().max(1));
     let down = heads.len().div_ceil(across);
     let line = TITLE + largest(1) + TEXT;
-    let width = (across * (slot + GAPS[1]) - GAPS[1]).max(960) + 2 * MARGIN;
-    let top = MARGIN + 84;
-    let mut canvas = Canvas::new(width, top + down * line + MARGIN);
+    let width = across * (slot + GAPS[1]) - GAPS[1] + 2 * MARGIN;
+    let top = legend::HEIGHT + 12;
+    let end = top + down * line + MARGIN;
+    let mut canvas = Canvas::new(width.max(legend::LEAST_WIDTH), end);
 
-    let (left, room) = (MARGIN as f64, (width - 2 * MARGIN - LEGEND - 30) as f64);
-    let mut name = format!("{}: all heads, batch entry {batch}", title.file);
-    if let Some(about) = &title.about {
-        name = format!("{name} ({about})");
+    let name = format!("{}: all heads, batch entry {batch}", title.file);
+    let about = [&title.about, shown];
+    let about = about.into_iter().filter(|text| !text.is_empty());
+    let about = about.collect::<Vec<_>>().join("  ·  ");
+    let block = heads.first().map_or([1, 1], |head| head.sides[0].block);
+    let mut what =
+        "left weights W(i, j), right contributions W(i, j) |V(j)| as shares of their row's sum"
+            .to_owned();
+    if block != [1, 1] {
+        what += &format!("; the largest of {} x {}", block[0], block[1]);
     }
-    canvas.text(
-        [left, MARGIN as f64 + 8.0],
-        &fit(&name, 17.0, room),
-        Style::size(17.0),
-    );
-    let faint = Style::size(12.0).colour(FAINT);
-    let what = "left the weights W(i, j), right the contributions W(i, j) |V(j)| as shares of their row's sum";
-    let mut what = what.to_owned();
-    if let Some([rows, keys]) = heads
-        .first()
-        .map(|h| h.sides[0].block)
-        .filter(|b| *b != [1, 1])
-    {
-        what += &format!("; a cell: the largest of {rows} x {keys} pairs");
-    }
-    for (at, text) in [shown, &what].into_iter().enumerate() {
-        let y = (MARGIN + 33 + 20 * at) as f64;
-        canvas.text([left, y], &fit(text, 12.0, room), faint);
-    }
-    let missing = |small: &Small| small.sides.iter().any(|side| side.has(Value::Missing));
-    let missing = heads.iter().any(missing);
-    legend(&mut canvas, [width - MARGIN - LEGEND, MARGIN], missing)?;
+    let grids: Vec<&Grid> = heads.iter().flat_map(|head| &head.sides).collect();
+    legend::head(&mut canvas, &name, [&about, &what], &grids)?;
     for (at, small) in heads.iter().enumerate() {
         let x = MARGIN + at % across * (slot + GAPS[1]);
         let y = top + at / across * line + TITLE;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::inspect::picture::{one, two};
+use crate::inspect::legend::{one, two};
 use crate::inspect::scores::{HeadScores, RowScores, Top};
 use crate::inspect::view::{HeadView, token};
 
