@@ -201,3 +201,6 @@ fn summary(head: &HeadScores) -> String {
     parts.extend(head.sink.map(|sink| format!("sink {}", two(sink))));
     parts.join("  ·  ")
 }
+
+#[cfg(test)]
+mod tests;
