@@ -364,6 +364,33 @@ fn cells_show_the_numbers_of_the_file() {
     );
 }
 
+/// The README shows what its command makes. After a change of the drawing, make it
+/// again: the flags are below, the target is tests/pictures/head.png.
+#[test]
+fn the_picture_in_the_readme_is_the_one_that_is_made() {
+    let folder = TempDir::new().unwrap();
+    let made = folder.path().join("head.png");
+    let flags = ["--head", "5", "--rows", "0..14"];
+    let readme = include_str!("../../README.md");
+    assert!(readme.contains(&format!("{CAUSAL} {} -o head.png", flags.join(" "))));
+    let output = ["--backend", "oracle", "-o", made.to_str().unwrap()];
+    let output = inspect(&data(CAUSAL), &[&flags[..], &output].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pictures/head.png");
+    assert!(kept.metadata().unwrap().len() < 300_000);
+    let (made, kept) = (pixels(&made), pixels(&kept));
+    assert_eq!((made.1, made.0.len()), (kept.1, kept.0.len()));
+    // The kept one was drawn from an adapter's weights: a shade may differ.
+    let apart = |(a, b): (&[u8; 3], &[u8; 3])| (0..3).any(|c| a[c].abs_diff(b[c]) > 2);
+    let differ = made
+        .0
+        .iter()
+        .zip(&kept.0)
+        .filter(|pair| apart(*pair))
+        .count();
+    assert_eq!(differ, 0, "of {} pixels", kept.0.len());
+}
+
 #[test]
 fn sheets_and_long_sequences_are_drawn() {
     let folder = TempDir::new().unwrap();

@@ -3,7 +3,7 @@
 
 use crate::inspect::canvas::{Anchor, Canvas, FAINT, INK, Style, fit};
 use crate::inspect::colour::MARK;
-use crate::inspect::legend::two;
+use crate::inspect::legend::decimals;
 use crate::inspect::scores::{RowScores, Top};
 use crate::inspect::view::HeadView;
 
@@ -128,7 +128,11 @@ pub fn list(canvas: &mut Canvas, at: [usize; 2], view: &HeadView, worst: &[RowSc
     }
     for (at, row) in worst.iter().enumerate() {
         let key = |top: Option<Top>| match top {
-            Some(top) => [view.key_name(top.key), two(top.weight), two(top.share)],
+            Some(top) => [
+                view.key_name(top.key),
+                decimals(top.weight, 3),
+                decimals(top.share, 3),
+            ],
             None => ["", "", ""].map(str::to_owned),
         };
         let [weight, mut contribution] = [row.weight, row.contribution].map(key);
@@ -139,7 +143,7 @@ pub fn list(canvas: &mut Canvas, at: [usize; 2], view: &HeadView, worst: &[RowSc
         let first = [
             (at + 1).to_string(),
             view.query_name(row.row),
-            two(row.disagreement.unwrap_or(f64::NAN)),
+            decimals(row.disagreement.unwrap_or(f64::NAN), 3),
         ];
         let texts = first.into_iter().chain(weight).chain(contribution);
         for ((at_x, _, anchor), text) in columns.iter().zip(texts) {

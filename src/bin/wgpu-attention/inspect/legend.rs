@@ -67,18 +67,15 @@ fn scale(canvas: &mut Canvas, [x, y]: [usize; 2], grids: &[&Grid]) -> Result<(),
     Ok(())
 }
 
-/// Two decimals; a dash where there is no number.
-pub fn two(x: f64) -> String {
+/// A number for people; a dash where there is none.
+pub fn decimals(x: f64, places: usize) -> String {
     match x.is_nan() {
         true => "–".to_owned(),
-        false => format!("{x:.2}"),
+        false => format!("{x:.places$}"),
     }
 }
 
-/// One decimal; a dash where there is no number.
-pub fn one(x: f64) -> String {
-    match x.is_nan() {
-        true => "–".to_owned(),
-        false => format!("{x:.1}"),
-    }
+/// Two decimals.
+pub fn two(x: f64) -> String {
+    decimals(x, 2)
 }

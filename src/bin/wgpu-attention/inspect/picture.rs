@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::inspect::apart;
 use crate::inspect::canvas::{Anchor, Canvas, FAINT, LINE, Place, Style, fit, width};
 use crate::inspect::colour::{Grid, Side, Value};
-use crate::inspect::legend::{self, MARGIN, one, two};
+use crate::inspect::legend::{self, MARGIN, decimals, two};
 use crate::inspect::scores::{self, HeadScores};
 use crate::inspect::view::{HeadView, token};
 
@@ -19,7 +19,7 @@ const LARGEST_CELL: usize = 36;
 const LABEL: f64 = 104.0;
 const LABEL_SIZE: f64 = 11.0;
 /// Room that a label takes along its axis: level beside rows, slanted below columns.
-const PITCHES: [f64; 2] = [14.0, 16.0];
+const PITCHES: [f64; 2] = [14.0, 18.0];
 /// Between the panels.
 const GAP: usize = 44;
 
@@ -191,7 +191,7 @@ fn tip(view: &HeadView, keys: &Range<usize>, grid: &Grid, [row, column]: [usize;
 
 /// The head's scores in a line.
 fn summary(head: &HeadScores) -> String {
-    let (entropy, keys) = (two(head.entropy), one(head.effective_keys));
+    let (entropy, keys) = (two(head.entropy), decimals(head.effective_keys, 1));
     let mut parts = vec![
         format!("entropy {entropy} nats, as over {keys} keys evenly"),
         format!("previous token {}", two(head.previous)),

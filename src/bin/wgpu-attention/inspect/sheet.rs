@@ -2,7 +2,7 @@
 
 use crate::inspect::canvas::{Canvas, FAINT, Place, Style};
 use crate::inspect::colour::{Grid, Side};
-use crate::inspect::legend::{self, MARGIN, one, two};
+use crate::inspect::legend::{self, MARGIN, decimals, two};
 use crate::inspect::picture::Title;
 use crate::inspect::scores::HeadScores;
 use crate::inspect::view::HeadView;
@@ -119,14 +119,14 @@ fn one_head(canvas: &mut Canvas, small: &Small, [x, y]: [usize; 2]) -> Result<()
         format!(
             "entropy {} ({} keys), largest weight {}",
             two(entropy),
-            one(effective_keys),
+            decimals(effective_keys, 1),
             two(largest)
         ),
         format!(
             "previous token {}, first key {}, distance {}",
             two(previous),
             two(first),
-            one(distance)
+            decimals(distance, 1)
         ),
         format!("disagreement {}{sink}", two(disagreement)),
     ];

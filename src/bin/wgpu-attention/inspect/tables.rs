@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::inspect::legend::{one, two};
+use crate::inspect::legend::{decimals, two};
 use crate::inspect::scores::{HeadScores, RowScores, Top};
 use crate::inspect::view::{HeadView, token};
 
@@ -26,14 +26,14 @@ pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
         format!(
             "  entropy {} nats (as over {} keys evenly), largest weight {}, over 0.99 in {percent} of rows{sink}",
             two(scores.entropy),
-            one(scores.effective_keys),
+            decimals(scores.effective_keys, 1),
             two(scores.largest),
         ),
         format!(
             "  weight on the previous token {}, on the first key {}; distance {} keys; disagreement {}",
             two(scores.previous),
             two(scores.first),
-            one(scores.distance),
+            decimals(scores.distance, 1),
             two(scores.disagreement),
         ),
     ]
@@ -55,12 +55,12 @@ pub fn rows(view: &HeadView, rows: &[RowScores]) -> Vec<String> {
         Some(t) => format!(
             "{:<keys$} {:>6} {:>6}",
             view.key_name(t.key),
-            two(t.weight),
-            two(t.share)
+            decimals(t.weight, 3),
+            decimals(t.share, 3)
         ),
         None => format!("{:<keys$} {:>6} {:>6}", "–", "–", "–"),
     };
-    let number = |x: Option<f64>| two(x.unwrap_or(f64::NAN));
+    let number = |x: Option<f64>| decimals(x.unwrap_or(f64::NAN), 3);
     let mut lines = vec![format!(
         "{:<queries$}  {:>7} {:>6}  {:<keys$} {:>6} {:>6}  {:<keys$} {:>6} {:>6}  {:>12}",
         "query",
@@ -79,7 +79,7 @@ pub fn rows(view: &HeadView, rows: &[RowScores]) -> Vec<String> {
             "{:<queries$}  {:>7} {:>6}  {}  {}  {:>12}",
             name(r.row),
             number(r.entropy),
-            one(r.entropy.map_or(f64::NAN, f64::exp)),
+            decimals(r.entropy.map_or(f64::NAN, f64::exp), 1),
             top(r.weight),
             top(r.contribution),
             number(r.disagreement),
