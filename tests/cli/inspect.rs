@@ -24,34 +24,38 @@ fn stats(file: &Path, flags: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Weights and contributions of one head in f64, (rows, keys), straight from the
-/// definition; `visible(i, j)` says what a row may see.
+/// A row's weights and contributions, by key.
+type Row = (Vec<f64>, Vec<f64>);
+
+/// Weights and contributions of one head in f64 straight from the definition;
+/// `visible(i, j)` says what a row may see. Scale 1/sqrt(d); sinks, grouped heads.
 fn by_hand(
     parts: &mut Parts,
     [batch, head]: [usize; 2],
     visible: impl Fn(usize, usize) -> bool,
-) -> Vec<(Vec<f64>, Vec<f64>)> {
-    let [_, heads, n, dim] = parts.shape("Q")[..] else {
-        panic!("four axes")
-    };
-    let slab = (batch * heads + head) * n * dim;
+) -> Vec<Row> {
     let mut rows = |name| -> Vec<Vec<f64>> {
+        let shape = parts.shape(name);
+        let (heads, n, dim) = (shape[1], shape[2], shape[3]);
+        let group = parts.shape("Q")[1] / heads;
+        let slab = (batch * heads + head / group) * n * dim;
         let all = parts.f32(name);
         let rows = all[slab..slab + n * dim].chunks(dim);
         rows.map(|row| row.iter().map(|&x| f64::from(x)).collect())
             .collect()
     };
     let (q, k, v) = (rows("Q"), rows("K"), rows("V"));
+    let has_sinks = parts.tensors.iter().any(|(name, ..)| name == "sinks");
+    let sink = has_sinks.then(|| f64::from(parts.f32("sinks")[head]));
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let row = |(i, q): (usize, &Vec<f64>)| {
-        let score = |j: usize| dot(q, &k[j]) / (dim as f64).sqrt();
-        let seen: Vec<usize> = (0..n).filter(|&j| visible(i, j)).collect();
-        let largest = seen
-            .iter()
-            .map(|&j| score(j))
-            .fold(f64::NEG_INFINITY, f64::max);
+        let score = |j: usize| dot(q, &k[j]) / (q.len() as f64).sqrt();
+        let seen: Vec<usize> = (0..k.len()).filter(|&j| visible(i, j)).collect();
+        let start = sink.unwrap_or(f64::NEG_INFINITY);
+        let largest = seen.iter().map(|&j| score(j)).fold(start, f64::max);
         let sum: f64 = seen.iter().map(|&j| (score(j) - largest).exp()).sum();
-        let mut weights = vec![0.0; n];
+        let sum = sum + sink.map_or(0.0, |sink| (sink - largest).exp());
+        let mut weights = vec![0.0; k.len()];
         for j in seen {
             weights[j] = (score(j) - largest).exp() / sum;
         }
@@ -76,27 +80,33 @@ fn near(got: &Value, expected: f64, tolerance: f64, what: &str) {
     );
 }
 
-/// Every number of a head's document against weights computed here.
-fn compare(document: &Value, rows: &[(Vec<f64>, Vec<f64>)], tolerance: f64) {
+/// Every number of a head's document against weights computed here; row i stands
+/// at position i + offset.
+fn compare(document: &Value, rows: &[Row], offset: i64, tolerance: f64) {
     let given = document["rows"].as_array().unwrap();
     assert_eq!(given.len(), rows.len());
     let shares = |row: &[f64]| -> Vec<f64> {
         let sum: f64 = row.iter().sum();
         row.iter().map(|x| x / sum).collect()
     };
-    let mut sums = [0.0; 7];
+    // Sums, and over how many rows.
+    let mut sums = [(0.0, 0.0); 8];
     for (i, (got, (weights, contributions))) in given.iter().zip(rows).enumerate() {
-        let shares = shares(contributions);
-        let entropy: f64 = weights
-            .iter()
-            .filter(|w| **w > 0.0)
-            .map(|w| -w * w.ln())
-            .sum();
-        let apart: f64 = weights
-            .iter()
-            .zip(&shares)
-            .map(|(w, c)| (w - c).abs())
-            .sum();
+        let total: f64 = weights.iter().sum();
+        if total == 0.0 {
+            for name in [
+                "entropy",
+                "effective_keys",
+                "largest_weight",
+                "disagreement",
+            ] {
+                assert_eq!(got[name], Value::Null, "row {i}, {name}");
+            }
+            continue;
+        }
+        let (p, c) = (shares(weights), shares(contributions));
+        let entropy: f64 = p.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum();
+        let apart: f64 = p.iter().zip(&c).map(|(p, c)| (p - c).abs()).sum();
         near(&got["entropy"], entropy, tolerance, "entropy");
         near(
             &got["effective_keys"],
@@ -105,44 +115,54 @@ fn compare(document: &Value, rows: &[(Vec<f64>, Vec<f64>)], tolerance: f64) {
             "keys",
         );
         near(&got["disagreement"], apart / 2.0, tolerance, "disagreement");
-        for (name, list) in [
-            ("largest_weight", weights),
-            ("largest_contribution", &shares),
-        ] {
+        for (name, list) in [("largest_weight", weights), ("largest_contribution", &c)] {
             let (top, key) = (&got[name], largest(list));
             assert_eq!(top["key"], key, "row {i}, {name}");
             near(&top["weight"], weights[key], tolerance, name);
-            near(&top["share"], shares[key], tolerance, name);
+            near(&top["share"], c[key], tolerance, name);
         }
-        let distance = weights
-            .iter()
-            .enumerate()
-            .map(|(j, w)| w * i.abs_diff(j) as f64);
+        let position = i as i64 + offset;
+        let distances = p.iter().enumerate();
+        let distance = distances.map(|(j, p)| p * (position - j as i64).abs() as f64);
         let top = weights[largest(weights)];
-        let previous = if i > 0 { weights[i - 1] } else { 0.0 };
-        let saturated = f64::from(u8::from(top > 0.99));
+        let before = usize::try_from(position - 1)
+            .ok()
+            .and_then(|j| weights.get(j));
         let of_row = [
-            entropy,
-            top,
-            saturated,
-            previous,
-            weights[0],
-            distance.sum(),
-            apart / 2.0,
+            Some(entropy),
+            Some(top),
+            Some(f64::from(u8::from(top > 0.99))),
+            before.copied(),
+            Some(weights[0]),
+            Some(distance.sum()),
+            Some(apart / 2.0),
+            Some(1.0 - total),
         ];
-        sums.iter_mut().zip(of_row).for_each(|(sum, x)| *sum += x);
+        for ((sum, rows), x) in sums.iter_mut().zip(of_row) {
+            *sum += x.unwrap_or(0.0);
+            *rows += f64::from(u8::from(x.is_some()));
+        }
     }
-    let n = rows.len() as f64;
-    for (name, sum, over) in [
-        ("entropy", sums[0], n),
-        ("largest_weight", sums[1], n),
-        ("saturated", sums[2], n),
-        ("previous_token", sums[3], n - 1.0),
-        ("first_key", sums[4], n),
-        ("distance", sums[5], n),
-        ("disagreement", sums[6], n),
-    ] {
-        near(&document[name], sum / over, 300.0 * tolerance, name);
+    assert_eq!(document["rows_that_see_a_key"], sums[0].1 as usize);
+    let names = [
+        "entropy",
+        "largest_weight",
+        "saturated",
+        "previous_token",
+        "first_key",
+        "distance",
+        "disagreement",
+        "sink",
+    ];
+    for (name, (sum, rows)) in names.into_iter().zip(sums) {
+        if name == "sink" && document[name] == Value::Null {
+            assert!(
+                sum.abs() < rows * tolerance,
+                "no sink, and {sum} is missing"
+            );
+            continue;
+        }
+        near(&document[name], sum / rows, 300.0 * tolerance, name);
     }
 }
 
@@ -157,7 +177,7 @@ fn stats_are_what_the_definition_gives() {
         for (head, document) in heads.iter().enumerate() {
             assert_eq!(document["head"], head);
             let rows = by_hand(&mut Parts::read(&file), [1, head], |_, j| j < 24);
-            compare(document, &rows, tolerance);
+            compare(document, &rows, 0, tolerance);
         }
         let first = &heads[0]["rows"][6];
         assert_eq!(
@@ -173,7 +193,17 @@ fn stats_are_what_the_definition_gives() {
     );
     let mut rows = by_hand(&mut Parts::read(&file), [0, 7], |i, j| j <= i);
     rows.truncate(50);
-    compare(&document["heads"][0], &rows, 2e-6);
+    compare(&document["heads"][0], &rows, 0, 2e-6);
+
+    // Grouped heads, sinks, queries before the first key: offset 9 - 24.
+    let file = data("sdpa_options/sink_emptyrows_causal_gqa4x2_nq24_nk9_d20_f32.safetensors");
+    let document = stats(&file, &["--all-heads", "--batch", "1"]);
+    for head in 0..4 {
+        let rows = by_hand(&mut Parts::read(&file), [1, head], |i, j| j + 15 <= i);
+        let document = &document["heads"][head];
+        assert!(document["sink"].as_f64() > Some(0.0), "{document}");
+        compare(document, &rows, -15, 1e-4);
+    }
 }
 
 /// Padding has no token: its rows are left out unless they are asked for.

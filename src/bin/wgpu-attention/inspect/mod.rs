@@ -81,6 +81,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     let file = File::read(&args.file).map_err(named)?;
     let request = Request::new(&file, &args.file, &args.selection()).map_err(named)?;
     let backend = args.backend.open()?;
+    let source = view::source(&backend).describe();
     let reporter = Reporter::spinning();
 
     let mut smalls = Vec::new();
@@ -88,7 +89,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     let mut texts = Vec::new();
     let mut drawn = None;
     for heads in request.heads_at_once() {
-        reporter.doing(format!("heads {heads:?} on {}", backend.describe()));
+        reporter.doing(format!("heads {heads:?} on {source}"));
         for view in request.read(&backend, heads)? {
             let rows = scores::rows(&view);
             let scores = scores::head(&view, &rows);
@@ -125,7 +126,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     if args.json {
         let document = json!({
             "file": args.file.display().to_string(),
-            "ran_on": backend.describe(),
+            "ran_on": source,
             "batch": request.batch,
             "rows": [request.rows.start, request.rows.end],
             "keys": request.dims.kv_len,

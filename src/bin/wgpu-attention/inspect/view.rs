@@ -124,10 +124,18 @@ fn numbered(names: &Option<Vec<String>>, at: usize) -> String {
     }
 }
 
+/// Where probabilities come from: the CPU path never holds any, so that the oracle
+/// stands in for it.
+pub fn source(backend: &Backend) -> &Backend {
+    match backend {
+        Backend::Cpu => &Backend::Oracle,
+        other => other,
+    }
+}
+
 /// Reads heads `heads` of batch entry `batch`.
 ///
-/// Probabilities come from the backend, in its own precision (from the oracle,
-/// where the CPU path was asked for: it never holds any); a key's |V_j| is
+/// Probabilities come from the [`source`], in its own precision; a key's |V_j| is
 /// summed here in f64. What V holds at excluded keys is never looked at.
 pub fn read(
     backend: &Backend,
@@ -146,10 +154,7 @@ pub fn read(
             format!("--rows: expected at most {most} rows of {keys} keys, got {given}").into(),
         );
     }
-    let backend = match backend {
-        Backend::Cpu => &Backend::Oracle,
-        other => other,
-    };
+    let backend = source(backend);
     let stage = |stage| {
         let ranges = [batch..batch + 1, heads.clone(), rows.clone()];
         backend.stage(&inputs, options, stage, ranges)
