@@ -106,7 +106,8 @@ pub fn row(view: &HeadView, row: usize) -> RowScores {
         let apart = p.iter().zip(c).map(|(p, c)| (p - c).abs());
         apart.sum::<f64>() / 2.0
     });
-    scores.sink = 1.0 - weights.iter().map(|&w| f64::from(w)).sum::<f64>();
+    // Rounding may bring the sum over 1.
+    scores.sink = (1.0 - weights.iter().map(|&w| f64::from(w)).sum::<f64>()).max(0.0);
     let position = row as i64 + view.offset;
     let before = usize::try_from(position - 1).ok();
     scores.previous = before.and_then(|j| weights.get(j)).map(|&w| f64::from(w));
