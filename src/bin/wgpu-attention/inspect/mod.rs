@@ -3,6 +3,8 @@
 mod apart;
 mod canvas;
 mod colour;
+#[cfg(test)]
+mod faults;
 mod legend;
 mod picture;
 mod request;

@@ -203,4 +203,4 @@ fn summary(head: &HeadScores) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

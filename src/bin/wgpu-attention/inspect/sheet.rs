@@ -136,3 +136,51 @@ fn one_head(canvas: &mut Canvas, small: &Small, [x, y]: [usize; 2]) -> Result<()
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::faults::faults;
+    use crate::inspect::picture::tests::view;
+    use crate::inspect::scores;
+
+    #[test]
+    fn sheets_are_legible() {
+        let title = Title {
+            file: "a_name.safetensors".repeat(9),
+            about: "layer 3 of a model".to_owned(),
+        };
+        for (heads, rows, keys) in [
+            (1, 1, 1),
+            (2, 3, 2),
+            (12, 24, 24),
+            (12, 277, 277),
+            (40, 20, 64),
+            (5, 700, 700),
+            (3, 1, 300),
+            (3, 300, 2),
+        ] {
+            let small = |head: usize| {
+                let mut view = view(rows, keys, None);
+                view.head = head;
+                view.sink = true;
+                let scores = scores::head(&view, &scores::rows(&view));
+                Small::of(&view, scores)
+            };
+            let smalls: Vec<Small> = (0..heads).map(small).collect();
+            let canvas = draw(&smalls, &title, 0, "all of it").unwrap();
+            let what = format!("{heads} heads, {rows} x {keys}");
+            assert_eq!(faults(&canvas), [""; 0], "{what}");
+            assert!(
+                (1100..=2000).contains(&canvas.width()),
+                "{what}: {}",
+                canvas.width()
+            );
+            let svg = canvas.svg();
+            for head in 0..heads {
+                assert!(svg.contains(&format!(">head {head}<")), "{what}");
+            }
+            assert_eq!(svg.matches(">entropy ").count(), heads, "{what}");
+        }
+    }
+}

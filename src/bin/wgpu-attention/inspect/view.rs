@@ -176,7 +176,9 @@ pub fn read(
         let slab = (batch * dims.kv_heads + head / group) * keys * dims.v_dim;
         let slab = &values[slab..slab + keys * dims.v_dim];
         let norms: Vec<f64> = slab.chunks(dims.v_dim).map(norm).collect();
-        let weights = weights[at * size..(at + 1) * size].to_vec();
+        // A kernel may have -0 for an excluded pair; nobody wants to read that.
+        let weights = weights[at * size..(at + 1) * size].iter();
+        let weights: Vec<f32> = weights.map(|w| w + 0.0).collect();
         let visible: Vec<bool> = (masked[at * size..(at + 1) * size].iter())
             .map(|&score| score != f32::NEG_INFINITY)
             .collect();
