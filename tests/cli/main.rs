@@ -6,6 +6,7 @@
 
 mod bench;
 mod check;
+mod inspect;
 mod run;
 mod shaders;
 mod show;

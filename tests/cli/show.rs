@@ -82,6 +82,14 @@ fn flags_of_an_adapter_need_one() {
     }
 }
 
+/// The demo's last lines name a picture, which is there.
+fn shows_a_picture(text: &str) {
+    let line = text.lines().find_map(|l| l.strip_prefix("picture   "));
+    let path = std::path::Path::new(line.unwrap_or_else(|| panic!("{text}")));
+    let bytes = std::fs::read(path).unwrap();
+    assert!(bytes.starts_with(b"\x89PNG"), "{}", path.display());
+}
+
 #[test]
 fn demo_passes_on_the_adapter() {
     let output = run(["demo"]);
@@ -92,6 +100,7 @@ fn demo_passes_on_the_adapter() {
         text.contains("all-MiniLM-L6-v2") && text.contains("GFLOP/s"),
         "{text}"
     );
+    shows_a_picture(&text);
 }
 
 /// A machine without an adapter is told what to install, and gets the CPU.
@@ -110,6 +119,7 @@ fn demo_without_an_adapter_says_what_to_do() {
     assert!(text.contains("vulkan"), "{text}");
     assert!(text.contains("runs on the CPU"), "{text}");
     assert_eq!(text.matches("result    PASS").count(), 3, "{text}");
+    shows_a_picture(&text);
 }
 
 #[cfg(target_os = "linux")]

@@ -1,5 +1,7 @@
-//! `demo`: attention of a real language model on this machine, checked and timed.
+//! `demo`: attention of a real language model on this machine, checked, timed and
+//! drawn.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,13 +15,15 @@ use wgpu_attention::{DType, Error, Inputs, Options, Outputs, Tensor};
 
 use crate::backend::{Backend, BackendArgs, BackendKind};
 use crate::case::File;
+use crate::inspect::{self, Request, Selection};
 use crate::judge::judge;
 use crate::report::{Reporter, Stop};
 use crate::suites;
 use crate::system;
 
 /// Runs attention captured from a real language model, checks it against
-/// float64 and times it; then the same for random data of a round size.
+/// float64 and times it; then the same for random data of a round size. Ends with
+/// a picture of what one head looks at.
 ///
 /// Without an adapter it says what to install and runs the CPU path instead.
 #[derive(Debug, Args)]
@@ -31,6 +35,12 @@ pub struct DemoArgs {
 /// all-MiniLM-L6-v2, encoder layer 4, one passage, re-run with a causal mask.
 const CASE: &[u8] =
     include_bytes!("../../../tests/data/real/minilm_layer4_passage_causal.safetensors");
+
+/// Its name, and a head of it that looks at the first token most of the time
+/// and takes little from it; its first rows.
+const NAME: &str = "minilm_layer4_passage_causal.safetensors";
+const HEAD: usize = 5;
+const LOOKED_AT: usize = 40;
 
 /// The size that is timed on random data: (B, H, N, D).
 const SHAPE: [usize; 4] = [1, 8, 512, 64];
@@ -56,6 +66,7 @@ pub fn demo(args: &DemoArgs) -> Result<ExitCode, Stop> {
     for causal in [false, true] {
         passed &= random(&backend, &reporter, causal)?;
     }
+    look(&backend, &reporter)?;
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
@@ -99,6 +110,29 @@ fn real(backend: &Backend, reporter: &Reporter) -> Result<bool, Stop> {
         ))?;
     }
     verdict(reporter, passed)
+}
+
+/// A picture of what a head of the captured case looks at. Where it cannot be
+/// written, that is said, and the demo goes on: nothing that was computed is wrong.
+fn look(backend: &Backend, reporter: &Reporter) -> Result<(), Stop> {
+    reporter.doing("drawing");
+    let selection = Selection {
+        batch: 0,
+        head: Some(HEAD),
+        rows: Some(0..LOOKED_AT),
+    };
+    let request = Request::new(&File::parse(CASE)?, Path::new(NAME), &selection)?;
+    let path = std::env::temp_dir().join("wgpu-attention-demo.png");
+    let told = match inspect::draw_head(&request, backend, &path) {
+        Ok(()) => path.display().to_string(),
+        Err(Stop::Error(why)) => format!("not written: {why}"),
+        Err(stop) => return Err(stop),
+    };
+    reporter.line("")?;
+    reporter.line(format!("picture   {told}"))?;
+    reporter.line(format!(
+        "          what head {HEAD} looks at in the first {LOOKED_AT} rows, and what reaches the output"
+    ))
 }
 
 /// Random data, checked on sampled rows.

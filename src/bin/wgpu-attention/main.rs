@@ -8,8 +8,10 @@ mod case;
 mod check;
 mod demo;
 mod info;
+mod inspect;
 mod judge;
 mod onnx;
+mod output;
 mod report;
 mod run;
 mod shaders;
@@ -39,6 +41,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Check(check::CheckArgs),
     Run(run::RunArgs),
+    Inspect(inspect::InspectArgs),
     Bench(bench::BenchArgs),
     Tune(tune::TuneArgs),
     Info(info::InfoArgs),
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(&args),
         Command::Check(args) => check::check(&args),
         Command::Run(args) => run::run(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Tune(args) => tune::tune(&args),
         Command::Info(args) => info::info(&args),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -12,6 +12,7 @@ use wgpu_attention::{Alignment, DType, Options, Polarity, Stage, Window};
 use crate::array::{Array, Values};
 use crate::backend::{BackendArgs, BackendKind};
 use crate::case::{File, Problem};
+use crate::output;
 use crate::report::{Reporter, Stop};
 
 /// Runs one attention call on the tensors of a safetensors file.
@@ -95,7 +96,7 @@ enum OutputDType {
 }
 
 pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
-    let target = target(&args.input, &args.output)?;
+    let target = output::target(&args.input, &args.output)?;
     let problem = read(args).map_err(|e| format!("{}: {e}", args.input.display()))?;
     let inputs = problem.inputs()?;
     let dims = inputs.validate(&problem.options)?;
@@ -142,7 +143,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
         "stages_of": format!("batches, heads, rows {ranges:?}"),
     });
     let metadata = HashMap::from([("wgpu-attention".to_owned(), about.to_string())]);
-    write(&target, &tensors, metadata).map_err(|e| format!("{}: {e}", args.output.display()))?;
+    let named = tensors.iter().map(|(name, array)| (name, array));
+    let failed = |e: String| format!("{}: {e}", args.output.display());
+    let bytes = safetensors::serialize(named, Some(metadata)).map_err(|e| failed(e.to_string()))?;
+    output::write(&target, &bytes).map_err(failed)?;
     let written: Vec<String> = tensors
         .iter()
         .map(|(name, a)| format!("{name} {} {:?}", a.type_name(), a.shape))
@@ -231,56 +235,6 @@ fn check_lists(file: &File) -> Result<(), String> {
     Ok(())
 }
 
-/// Where the output goes, links followed; refuses what could lose data.
-fn target(input: &Path, output: &Path) -> Result<PathBuf, String> {
-    let named = |e: &dyn std::fmt::Display| format!("{}: {e}", output.display());
-    let Some(file) = output.file_name() else {
-        return Err(named(&"is no name of a file"));
-    };
-    if output.is_symlink() || output.exists() {
-        let real = output.canonicalize().map_err(|e| named(&e))?;
-        if !real.is_file() {
-            return Err(named(&"exists and is not a regular file"));
-        }
-        if input.canonicalize().is_ok_and(|input| input == real) {
-            return Err(named(&"is the input; it is not overwritten"));
-        }
-        return Ok(real);
-    }
-    let parent = match output.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    if !parent.is_dir() {
-        return Err(named(&format!(
-            "the folder {} does not exist",
-            parent.display()
-        )));
-    }
-    Ok(parent.join(file))
-}
-
-/// Writes a temporary file in the target's folder and renames it.
-fn write(
-    target: &Path,
-    tensors: &[(String, Array)],
-    metadata: HashMap<String, String>,
-) -> Result<(), String> {
-    let named = tensors.iter().map(|(name, array)| (name, array));
-    let bytes = safetensors::serialize(named, Some(metadata)).map_err(|e| e.to_string())?;
-    let folder = target.parent().unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".wgpu-attention-").suffix(".tmp");
-    // An ordinary new file, as the umask has it, and not one for the owner alone.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    let mut file = builder.tempfile_in(folder).map_err(|e| e.to_string())?;
-    std::io::Write::write_all(&mut file, &bytes).map_err(|e| e.to_string())?;
-    file.as_file().sync_all().map_err(|e| e.to_string())?;
-    file.persist(target).map_err(|e| e.error.to_string())?;
-    Ok(())
-}
-
 /// The output in its storage type; the values are of that type already.
 fn stored(shape: &[usize], values: Vec<f32>, dtype: DType) -> Array {
     let values = match dtype {
@@ -294,15 +248,23 @@ fn stored(shape: &[usize], values: Vec<f32>, dtype: DType) -> Array {
     }
 }
 
-fn within(name: &str, range: &Option<Range<usize>>, axis: usize) -> Result<Range<usize>, String> {
+/// The range given, all of an axis if none is; the message names the flag.
+pub fn within(
+    name: &str,
+    range: &Option<Range<usize>>,
+    axis: usize,
+) -> Result<Range<usize>, String> {
     let range = range.clone().unwrap_or(0..axis);
     if range.end > axis {
-        return Err(format!("--{name} {range:?}: there are {axis}"));
+        return Err(format!(
+            "--{name} {range:?}: expected a range within 0..{axis}"
+        ));
     }
     Ok(range)
 }
 
-fn range(text: &str) -> Result<Range<usize>, String> {
+/// Parses A..B, which is not empty.
+pub fn range(text: &str) -> Result<Range<usize>, String> {
     let parsed = text.split_once("..").and_then(|(a, b)| {
         let range: Range<usize> = a.parse().ok()?..b.parse().ok()?;
         (range.start < range.end).then_some(range)

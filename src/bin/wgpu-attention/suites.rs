@@ -114,6 +114,27 @@ pub fn job(file: &File, strict: bool) -> Result<Job, String> {
     Ok(job)
 }
 
+/// The attention call of a file, for whoever wants to look at it: a case's, or
+/// that of bare operands with what the metadata says of scale, softcap, causal
+/// mask and window.
+pub fn to_look_at(file: &File) -> Result<Problem, String> {
+    let is_case = |name| file.get(name).is_some();
+    if file.metadata.contains_key("suite") || is_case("X") || is_case("expected.Y") {
+        let call = job(file, false)?.calls.into_iter().next();
+        return Ok(call.ok_or("holds no attention call")?.problem);
+    }
+    let mut options = captured_options(file)?;
+    options.softcap = file.softcap()?;
+    options.window = Window {
+        left: file.window_side("window_left")?,
+        right: file.window_side("window_right")?,
+    };
+    if file.get("offsets").is_some() {
+        options.alignment = Alignment::PerSequence;
+    }
+    Problem::from_file(file, options)
+}
+
 /// Random inputs with gradients: `../conformance/sdpa_grads`.
 fn sdpa_grads(file: &File, strict: bool) -> Result<Job, String> {
     let mut options = common_options(file)?;

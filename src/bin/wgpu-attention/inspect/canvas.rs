@@ -1,0 +1,379 @@
+//! A drawing: an SVG document, and the PNG that it renders to.
+//!
+//! There is one drawing for both formats: the PNG is what resvg, a renderer in
+//! Rust, makes of the SVG. Its letters come from a font that is part of the
+//! program (DejaVu Sans, licence beside it): no font library of the system is
+//! needed to build or run, and a picture looks the same on every machine. An
+//! SVG only names fonts; DejaVu Sans, in which everything is measured, is among
+//! the widest, so text in another one has room too.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use resvg::{tiny_skia, usvg};
+
+const FONT: &[u8] = include_bytes!("DejaVuSans.ttf");
+const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
+
+static FACE: LazyLock<ttf_parser::Face<'static>> =
+    LazyLock::new(|| ttf_parser::Face::parse(FONT, 0).expect("the embedded font is whole"));
+
+/// Heat maps of up to this many cells are drawn as vectors, one rectangle a
+/// cell, each with its numbers as a tooltip; larger ones as an image.
+const VECTOR_CELLS: usize = 4096;
+
+/// Red, green, blue.
+pub type Rgb = [u8; 3];
+
+pub const INK: Rgb = [0x22, 0x22, 0x22];
+pub const FAINT: Rgb = [0x6b, 0x6b, 0x6b];
+pub const LINE: Rgb = [0xb8, 0xb8, 0xb8];
+
+/// Which end of a text stands at its point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// How a text looks. Its middle line, not its base line, goes through its point.
+#[derive(Debug, Clone, Copy)]
+pub struct Style {
+    /// Pixels.
+    pub size: f64,
+    pub colour: Rgb,
+    pub anchor: Anchor,
+    /// Degrees, counterclockwise, about the point.
+    pub turn: f64,
+}
+
+impl Style {
+    /// Dark, level text that starts at its point.
+    pub fn size(size: f64) -> Style {
+        Style {
+            size,
+            colour: INK,
+            anchor: Anchor::Start,
+            turn: 0.0,
+        }
+    }
+
+    pub fn colour(self, colour: Rgb) -> Style {
+        Style { colour, ..self }
+    }
+
+    pub fn anchor(self, anchor: Anchor) -> Style {
+        Style { anchor, ..self }
+    }
+
+    pub fn turn(self, turn: f64) -> Style {
+        Style { turn, ..self }
+    }
+}
+
+/// Coloured cells of one size, row by row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cells {
+    pub columns: usize,
+    pub colours: Vec<Rgb>,
+}
+
+/// Where cells stand: the corner, and width and height of one, in whole pixels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Place {
+    pub x: usize,
+    pub y: usize,
+    pub cell: [usize; 2],
+}
+
+/// A picture that is being drawn.
+#[derive(Debug)]
+pub struct Canvas {
+    width: usize,
+    height: usize,
+    body: String,
+}
+
+impl Canvas {
+    /// A white picture, in pixels.
+    pub fn new(width: usize, height: usize) -> Canvas {
+        Canvas {
+            width,
+            height,
+            body: String::new(),
+        }
+    }
+
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    pub fn rectangle(&mut self, [x, y, width, height]: [f64; 4], fill: Rgb) {
+        let fill = hex(fill);
+        self.put(format_args!(
+            r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{fill}"/>"#
+        ));
+    }
+
+    /// A thin frame around a rectangle of whole pixels.
+    pub fn frame(&mut self, [x, y, width, height]: [usize; 4]) {
+        let (x, y) = (x as f64 - 0.5, y as f64 - 0.5);
+        let (width, height, line) = (width + 1, height + 1, hex(LINE));
+        self.put(format_args!(
+            r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="none" stroke="{line}"/>"#
+        ));
+    }
+
+    pub fn line(&mut self, [x1, y1, x2, y2]: [f64; 4], colour: Rgb) {
+        let colour = hex(colour);
+        self.put(format_args!(
+            r#"<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}"/>"#
+        ));
+    }
+
+    pub fn text(&mut self, [x, y]: [f64; 2], text: &str, style: Style) {
+        let Style { size, turn, .. } = style;
+        let anchor = match style.anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let turned = match turn {
+            0.0 => String::new(),
+            degrees => format!(r#" transform="rotate({} {x} {y})""#, -degrees),
+        };
+        // Half the height of a lower-case letter with an ascender.
+        let base = y + 0.36 * size;
+        let (fill, text) = (hex(style.colour), escaped(text));
+        self.put(format_args!(
+            r#"<text x="{x}" y="{base:.2}" font-size="{size}" text-anchor="{anchor}" fill="{fill}"{turned}>{text}</text>"#
+        ));
+    }
+
+    /// Cells at `place`; `tip` says what the cell of a row and a column holds.
+    pub fn heat(
+        &mut self,
+        place: Place,
+        cells: &Cells,
+        tip: impl Fn(usize, usize) -> String,
+    ) -> Result<(), String> {
+        let Place {
+            x,
+            y,
+            cell: [width, height],
+        } = place;
+        let columns = cells.columns.max(1);
+        let rows = cells.colours.len() / columns;
+        if cells.colours.len() > VECTOR_CELLS {
+            let image = BASE64.encode(image(cells, rows)?);
+            let (width, height) = (columns * width, rows * height);
+            // Neighbouring cells are not to be blended. (resvg hears it in a style only.)
+            self.put(format_args!(
+                r#"<image x="{x}" y="{y}" width="{width}" height="{height}" preserveAspectRatio="none" style="image-rendering:pixelated" href="data:image/png;base64,{image}"/>"#
+            ));
+            return Ok(());
+        }
+        self.put(format_args!(r#"<g shape-rendering="crispEdges">"#));
+        let gap = usize::from(width.min(height) >= 12);
+        for (at, &colour) in cells.colours.iter().enumerate() {
+            let (row, column) = (at / columns, at % columns);
+            let (left, top) = (x + column * width, y + row * height);
+            let (width, height, fill) = (width - gap, height - gap, hex(colour));
+            let tip = match tip(row, column) {
+                tip if tip.is_empty() => tip,
+                tip => format!("<title>{}</title>", escaped(&tip)),
+            };
+            self.put(format_args!(
+                r#"<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="{fill}">{tip}</rect>"#
+            ));
+        }
+        self.put(format_args!("</g>"));
+        Ok(())
+    }
+
+    /// The document.
+    pub fn svg(&self) -> String {
+        let Canvas {
+            width,
+            height,
+            body,
+        } = self;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\" font-family=\"{FAMILY}\">\n\
+             <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n{body}</svg>\n"
+        )
+    }
+
+    /// The document, rendered.
+    pub fn png(&self) -> Result<Vec<u8>, String> {
+        let mut options = usvg::Options::default();
+        options.fontdb_mut().load_font_data(FONT.to_vec());
+        let tree = usvg::Tree::from_str(&self.svg(), &options).map_err(|e| e.to_string())?;
+        let size = tree.size().to_int_size();
+        let mut pixels = tiny_skia::Pixmap::new(size.width(), size.height())
+            .ok_or_else(|| format!("{} x {} pixels are too many", self.width, self.height))?;
+        let whole = tiny_skia::Transform::identity();
+        resvg::render(&tree, whole, &mut pixels.as_mut());
+        pixels.encode_png().map_err(|e| e.to_string())
+    }
+
+    fn put(&mut self, element: std::fmt::Arguments<'_>) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.body, "{element}");
+    }
+}
+
+/// An image with a pixel a cell.
+fn image(cells: &Cells, rows: usize) -> Result<Vec<u8>, String> {
+    let side = |n: usize| u32::try_from(n).map_err(|e| e.to_string());
+    let mut pixels = tiny_skia::Pixmap::new(side(cells.columns)?, side(rows)?)
+        .ok_or_else(|| format!("{rows} x {} cells are too many", cells.columns))?;
+    for (pixel, &[red, green, blue]) in pixels.pixels_mut().iter_mut().zip(&cells.colours) {
+        *pixel = tiny_skia::ColorU8::from_rgba(red, green, blue, 255).premultiply();
+    }
+    pixels.encode_png().map_err(|e| e.to_string())
+}
+
+/// Width of a text in pixels.
+pub fn width(text: &str, size: f64) -> f64 {
+    let advance = |c| {
+        let glyph = FACE.glyph_index(c).unwrap_or_default();
+        f64::from(FACE.glyph_hor_advance(glyph).unwrap_or_default())
+    };
+    let units: f64 = text.chars().map(advance).sum();
+    units * size / f64::from(FACE.units_per_em())
+}
+
+/// The text, or its beginning with an ellipsis, in at most `room` pixels.
+pub fn fit(text: &str, size: f64, room: f64) -> String {
+    if width(text, size) <= room {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    for c in text.chars() {
+        short.push(c);
+        if width(&short, size) + width("…", size) > room {
+            short.pop();
+            break;
+        }
+    }
+    short + "…"
+}
+
+fn hex([red, green, blue]: Rgb) -> String {
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+/// Text in XML; what XML cannot hold is replaced.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Colours of the middles of all cells of a picture that holds `cells` alone.
+    fn drawn(cells: &Cells, place: Place) -> Vec<Rgb> {
+        let rows = cells.colours.len() / cells.columns;
+        let [width, height] = place.cell;
+        let size = [place.x + cells.columns * width, place.y + rows * height];
+        let mut canvas = Canvas::new(size[0] + 5, size[1] + 5);
+        canvas.heat(place, cells, |_, _| String::new()).unwrap();
+        let pixels = tiny_skia::Pixmap::decode_png(&canvas.png().unwrap()).unwrap();
+        let colour = |x: usize, y: usize| {
+            let pixel = pixels.pixel(x as u32, y as u32).unwrap();
+            [pixel.red(), pixel.green(), pixel.blue()]
+        };
+        assert_eq!(colour(size[0] + 2, size[1] + 2), [255; 3]);
+        let middle = |n: usize| {
+            let (column, row) = (n % cells.columns, n / cells.columns);
+            let at = [place.x + column * width, place.y + row * height];
+            colour(at[0] + width / 2, at[1] + height / 2)
+        };
+        (0..cells.colours.len()).map(middle).collect()
+    }
+
+    /// As rectangles and as an image, large and of one pixel.
+    #[test]
+    fn cells_have_their_colours() {
+        for (columns, rows, cell) in [
+            (3, 2, [14, 20]),
+            (64, 64, [2, 3]),
+            (65, 64, [3, 2]),
+            (100, 77, [1, 1]),
+            (1, 4097, [5, 1]),
+        ] {
+            let colour = |n: usize| [n % 251, n * 7 % 256, n / 256].map(|x| x as u8);
+            let cells = Cells {
+                columns,
+                colours: (0..columns * rows).map(colour).collect(),
+            };
+            let place = Place { x: 7, y: 11, cell };
+            let drawn = drawn(&cells, place);
+            let wrong = (0..columns * rows).find(|&n| drawn[n] != cells.colours[n]);
+            assert_eq!(
+                (drawn.len(), wrong),
+                (columns * rows, None),
+                "{columns} x {rows}"
+            );
+        }
+    }
+
+    #[test]
+    fn texts_fit_and_say_that_they_were_cut() {
+        let long = "a token that is far too long for its place";
+        for room in [0.0, 10.0, 60.0, 200.0] {
+            let short = fit(long, 11.0, room);
+            assert!(short.ends_with('…') && long.starts_with(short.trim_end_matches('…')));
+            assert!(width(&short, 11.0) <= room.max(width("…", 11.0)));
+        }
+        assert_eq!(fit("[CLS]", 11.0, 60.0), "[CLS]");
+    }
+
+    /// A picture of the text, measured, is as wide as was said.
+    #[test]
+    fn text_is_as_wide_as_measured() {
+        let mut canvas = Canvas::new(400, 40);
+        canvas.text([10.0, 20.0], "|averaged Ġhello ##up|", Style::size(20.0));
+        let pixels = tiny_skia::Pixmap::decode_png(&canvas.png().unwrap()).unwrap();
+        let is_dark = |x: &u32| (0..40).any(|y| pixels.pixel(*x, y).unwrap().red() < 200);
+        let (first, last) = ((0..400).find(is_dark), (0..400).rfind(is_dark));
+        let seen = f64::from(last.unwrap() - first.unwrap());
+        let said = width("|averaged Ġhello ##up|", 20.0);
+        assert!((said - seen).abs() < 10.0, "{said} for {seen}");
+    }
+
+    #[test]
+    fn any_text_makes_a_document() {
+        let mut canvas = Canvas::new(300, 60);
+        let text = "<script>&\"\u{0}\u{1b}\u{ffff}]]>日本語";
+        canvas.text([5.0, 30.0], text, Style::size(12.0).turn(45.0));
+        let cells = Cells {
+            columns: 1,
+            colours: vec![[1, 2, 3]],
+        };
+        let place = Place {
+            x: 0,
+            y: 0,
+            cell: [9, 9],
+        };
+        canvas.heat(place, &cells, |_, _| text.to_owned()).unwrap();
+        assert!(canvas.png().is_ok());
+        assert!(canvas.svg().contains("&lt;script&gt;&amp;"));
+    }
+}

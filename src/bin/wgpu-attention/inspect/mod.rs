@@ -1,0 +1,202 @@
+//! `inspect`: what the heads of a case look at, as a picture and as numbers.
+
+mod apart;
+mod canvas;
+mod colour;
+#[cfg(test)]
+mod faults;
+mod legend;
+mod picture;
+mod request;
+mod scores;
+mod sheet;
+mod tables;
+mod view;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Args};
+use serde_json::json;
+
+use crate::backend::{Backend, BackendArgs};
+use crate::case::File;
+use crate::inspect::canvas::Canvas;
+use crate::inspect::sheet::Small;
+use crate::output;
+use crate::report::{Reporter, Stop};
+use crate::run::range;
+
+pub use request::{Request, Selection};
+
+/// Shows what a head looks at: its weights, and what they contribute.
+///
+/// Side by side are the weights W(i,j) and the contributions W(i,j)*|V_j|, each
+/// row of these as shares of its sum: a large weight on a short value vector adds
+/// next to nothing to the output. Below are the rows where the two disagree most.
+/// FILE is a case as `check` reads it, or holds Q, K, V and what else `run`
+/// reads; its metadata gives the options and, as `tokens` (JSON, a list of
+/// strings a batch entry), the names of the keys.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("heads").required(true))]
+pub struct InspectArgs {
+    /// Safetensors file.
+    file: PathBuf,
+    /// The query head.
+    #[arg(long, value_name = "H", group = "heads")]
+    head: Option<usize>,
+    /// Every query head, small, on one sheet.
+    #[arg(long, group = "heads")]
+    all_heads: bool,
+    /// The batch entry.
+    #[arg(long, value_name = "B", default_value_t = 0)]
+    batch: usize,
+    /// Query rows [default: those that have a token, all without tokens].
+    #[arg(long, value_name = "A..B", value_parser = range)]
+    rows: Option<Range<usize>>,
+    /// Picture to write, .png or .svg; it appears complete or not at all
+    /// [default: FILE's name, the head's number and .png, in this folder].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Prints scores of each row and of the head; a picture only if -o is given.
+    #[arg(long)]
+    stats: bool,
+    /// The scores as one JSON document.
+    #[arg(long, requires = "stats")]
+    json: bool,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
+/// The formats of a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Png,
+    Svg,
+}
+
+pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
+    // Whatever can be refused is refused before anything is computed.
+    let target = args.target()?;
+    let named = |e: String| format!("{}: {e}", args.file.display());
+    let file = File::read(&args.file).map_err(named)?;
+    let request = Request::new(&file, &args.file, &args.selection()).map_err(named)?;
+    let backend = args.backend.open()?;
+    let source = view::source(&backend).describe();
+    let reporter = Reporter::spinning();
+
+    let mut smalls = Vec::new();
+    let mut documents = Vec::new();
+    let mut texts = Vec::new();
+    let mut drawn = None;
+    for heads in request.heads_at_once() {
+        reporter.doing(format!("heads {heads:?} on {source}"));
+        for view in request.read(&backend, heads)? {
+            let rows = scores::rows(&view);
+            let scores = scores::head(&view, &rows);
+            if args.json {
+                documents.push(tables::json(&view, &scores, &rows));
+            } else if args.stats {
+                texts.extend(tables::head(&view, &scores));
+                if !args.all_heads {
+                    texts.extend(tables::rows(&view, &rows));
+                }
+            }
+            match (&target, args.all_heads) {
+                (None, _) => {}
+                (Some(_), true) => smalls.push(Small::of(&view, scores)),
+                (Some(_), false) => drawn = Some(picture::draw(&view, &request.title)?),
+            }
+        }
+    }
+    let mut written = None;
+    if let Some((path, target, format)) = &target {
+        reporter.doing("drawing");
+        let canvas = match drawn {
+            Some(canvas) => canvas,
+            None => {
+                let (rows, keys) = (&request.rows, request.dims.kv_len);
+                let shown = format!("queries {rows:?}, {keys} keys");
+                sheet::draw(&smalls, &request.title, request.batch, &shown)?
+            }
+        };
+        let bytes = encode(&canvas, *format)?;
+        output::write(target, &bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+        written = Some(path.display().to_string());
+    }
+    if args.json {
+        let document = json!({
+            "file": args.file.display().to_string(),
+            "ran_on": source,
+            "batch": request.batch,
+            "rows": [request.rows.start, request.rows.end],
+            "keys": request.dims.kv_len,
+            "picture": written,
+            "heads": documents,
+        });
+        reporter.line(format!("{document:#}"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for line in texts {
+        reporter.line(line)?;
+    }
+    if let Some(path) = written {
+        reporter.line(format!("{path}: written"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Draws a head on `backend` and writes it to `target` as a PNG.
+pub fn draw_head(request: &Request, backend: &Backend, target: &Path) -> Result<(), Stop> {
+    for view in request.read(backend, request.heads.clone())? {
+        let canvas = picture::draw(&view, &request.title)?;
+        output::write(target, &canvas.png()?).map_err(|e| format!("{}: {e}", target.display()))?;
+    }
+    Ok(())
+}
+
+impl InspectArgs {
+    fn selection(&self) -> Selection {
+        Selection {
+            batch: self.batch,
+            head: self.head,
+            rows: self.rows.clone(),
+        }
+    }
+
+    /// The picture's name as given, where it really goes, and its format; none
+    /// where only numbers are asked for.
+    fn target(&self) -> Result<Option<(PathBuf, PathBuf, Format)>, String> {
+        let path = match (&self.output, self.stats) {
+            (Some(path), _) => path.clone(),
+            (None, true) => return Ok(None),
+            (None, false) => {
+                let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
+                let heads = self.head.map_or("heads".to_owned(), |h| format!("head{h}"));
+                PathBuf::from(format!("{stem}.{heads}.png"))
+            }
+        };
+        let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+        let format = match extension.as_deref() {
+            Some("png") => Format::Png,
+            Some("svg") => Format::Svg,
+            other => {
+                let got = other.map_or("none".to_owned(), |e| format!(".{e}"));
+                let path = path.display();
+                return Err(format!(
+                    "{path}: expected the extension .png or .svg, got {got}"
+                ));
+            }
+        };
+        let target = output::target(&self.file, &path)?;
+        Ok(Some((path, target, format)))
+    }
+}
+
+fn encode(canvas: &Canvas, format: Format) -> Result<Vec<u8>, String> {
+    match format {
+        Format::Png => canvas.png(),
+        Format::Svg => Ok(canvas.svg().into_bytes()),
+    }
+}

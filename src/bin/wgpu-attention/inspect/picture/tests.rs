@@ -1,0 +1,162 @@
+use super::*;
+use crate::inspect::colour::{MASKED, colour};
+use crate::inspect::faults::{attribute, faults};
+use crate::inspect::view::Tokens;
+
+/// A causal head of `rows` over `keys` whose first value is short.
+pub fn view(rows: usize, keys: usize, names: Option<&[&str]>) -> HeadView {
+    let offset = keys as i64 - rows as i64;
+    let pairs = (0..rows).flat_map(|i| (0..keys).map(move |j| (i as i64, j as i64)));
+    let visible: Vec<bool> = pairs.map(|(i, j)| j <= (i + offset).max(0)).collect();
+    let mut weights = Vec::new();
+    for row in visible.chunks(keys) {
+        let seen = row.iter().filter(|v| **v).count() as f32;
+        // Half on the first key, the rest evenly.
+        let weight = |j: usize| {
+            if j == 0 {
+                0.5
+            } else {
+                0.5 / (seen - 1.0).max(1.0)
+            }
+        };
+        weights.extend(
+            row.iter()
+                .enumerate()
+                .map(|(j, v)| if *v { weight(j) } else { 0.0 }),
+        );
+    }
+    let norm = |j: usize| {
+        if j == 0 {
+            0.01
+        } else {
+            1.0 + j as f32 / keys as f32
+        }
+    };
+    let contributions = weights.iter().enumerate();
+    let contributions = contributions
+        .map(|(pair, w)| w * norm(pair % keys))
+        .collect();
+    let name = |at: usize| names.map(|names| names[at % names.len()].to_owned());
+    HeadView {
+        batch: 0,
+        head: 3,
+        rows: 0..rows,
+        keys,
+        offset,
+        sink: false,
+        tokens: Tokens {
+            queries: (0..rows).map(name).collect(),
+            keys: (0..keys).map(name).collect(),
+        },
+        weights,
+        contributions,
+        visible,
+    }
+}
+
+fn drawn(view: &HeadView) -> Canvas {
+    let title = Title {
+        file: "a_rather_long_name_of_a_file_with_attention_in_it.safetensors".to_owned(),
+        about: "layer 7 of a model whose description is long, too long even for this line"
+            .repeat(3),
+    };
+    draw(view, &title).unwrap()
+}
+
+#[test]
+fn labels_never_overlap_and_are_never_cut_off() {
+    let words = [
+        "[CLS]",
+        "a",
+        "attention",
+        "##up",
+        "Donaudampfschifffahrtsgesellschaft",
+        "WWWWWWWWWW",
+    ];
+    for names in [None, Some(&words[..])] {
+        for (rows, keys) in [
+            (1, 1),
+            (2, 2),
+            (1, 300),
+            (300, 1),
+            (5, 40),
+            (13, 13),
+            (24, 24),
+            (40, 277),
+            (64, 64),
+            (277, 277),
+            (512, 512),
+            (512, 8),
+            (900, 900),
+            (3, 2000),
+        ] {
+            let canvas = drawn(&view(rows, keys, names));
+            assert_eq!(faults(&canvas), [""; 0], "{rows} x {keys}");
+            let width = canvas.width();
+            assert!(
+                (1100..=2100).contains(&width),
+                "{rows} x {keys}: {width} wide"
+            );
+        }
+    }
+}
+
+/// By the numbers that the picture itself tells of each cell.
+#[test]
+fn cells_are_coloured_by_their_numbers() {
+    let view = view(6, 6, Some(&["a", "b", "c", "d", "e", "f"]));
+    let svg = drawn(&view).svg();
+    let cells: Vec<&str> = svg.lines().filter(|l| l.contains("<title>")).collect();
+    assert_eq!(cells.len(), 2 * 36);
+    let hex = |[r, g, b]: [u8; 3]| format!("#{r:02x}{g:02x}{b:02x}");
+    let shares = crate::inspect::scores::shares(view.row(&view.contributions, 2)).unwrap();
+    for (side, expected) in [(0, view.weights[2 * 6 + 1]), (1, shares[1] as f32)] {
+        let cell = cells[side * 36 + 2 * 6 + 1];
+        assert!(
+            cell.contains(&format!("2 c → 1 b: {expected:.4}<")),
+            "{cell}"
+        );
+        assert_eq!(
+            attribute(cell, "fill"),
+            hex(colour(f64::from(expected))),
+            "{cell}"
+        );
+        let masked = cells[side * 36 + 2 * 6 + 3];
+        assert!(masked.contains("2 c → 3 d: excluded<"), "{masked}");
+        assert_eq!(attribute(masked, "fill"), hex(MASKED));
+    }
+    assert_ne!(hex(MASKED), hex(colour(0.0)));
+}
+
+/// Where there are more pairs than pixels, the largest is seen.
+#[test]
+fn a_pixel_shows_its_largest_pair() {
+    let (rows, keys) = (2000, 1700);
+    let mut view = view(rows, keys, None);
+    view.weights.fill(0.001);
+    view.visible.fill(true);
+    view.weights[1201 * keys + 333] = 0.75;
+    let grid = Grid::of(&view, Side::Weights, &(0..keys), [3, 3]);
+    let at = grid
+        .values
+        .iter()
+        .position(|v| *v == Value::Share(0.75))
+        .unwrap();
+    assert_eq!((at / grid.columns, at % grid.columns), (1201 / 3, 333 / 3));
+    let others = grid
+        .values
+        .iter()
+        .filter(|v| matches!(v, Value::Share(s) if *s > 0.01));
+    assert_eq!((others.count(), grid.rows()), (1, 667));
+}
+
+/// Keys that none of the rows sees are left out, the others are not.
+#[test]
+fn only_seen_keys_are_shown() {
+    let mut view = view(3, 9, None);
+    view.visible.fill(false);
+    assert_eq!(view.seen(), 0..9);
+    view.visible[9 + 4] = true;
+    view.visible[18 + 6] = true;
+    assert_eq!(view.seen(), 4..7);
+}

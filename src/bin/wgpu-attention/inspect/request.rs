@@ -1,0 +1,101 @@
+//! What is to be looked at, checked against the file.
+
+use std::ops::Range;
+use std::path::Path;
+
+use wgpu_attention::Dims;
+
+use crate::backend::Backend;
+use crate::case::{File, Problem};
+use crate::inspect::picture::Title;
+use crate::inspect::view::{self, HeadView, Tokens};
+use crate::report::Stop;
+use crate::run::within;
+use crate::suites;
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Selection {
+    pub batch: usize,
+    /// All query heads, if none is given.
+    pub head: Option<usize>,
+    /// Those that have a token, if none are given; all, if none has one.
+    pub rows: Option<Range<usize>>,
+}
+
+/// The attention call of a file, and the part of it that exists and was asked for.
+#[derive(Debug)]
+pub struct Request {
+    pub problem: Problem,
+    pub dims: Dims,
+    pub tokens: Tokens,
+    pub batch: usize,
+    pub heads: Range<usize>,
+    pub rows: Range<usize>,
+    pub title: Title,
+}
+
+impl Request {
+    /// Checks `selection`; the name of `path` becomes the title.
+    pub fn new(file: &File, path: &Path, selection: &Selection) -> Result<Request, String> {
+        let problem = suites::to_look_at(file)?;
+        let dims = problem.inputs()?.validate(&problem.options);
+        let dims = dims.map_err(|e| e.to_string())?;
+        for (name, axis) in [("Q", dims.q_len), ("K", dims.kv_len)] {
+            if axis == 0 {
+                return Err(format!("{name}: expected a sequence of at least 1, got 0"));
+            }
+        }
+        let below = |name: &str, at: usize, end: usize| match at < end {
+            true => Ok(()),
+            false => Err(format!("--{name}: expected a number below {end}, got {at}")),
+        };
+        let Selection { batch, head, rows } = selection;
+        below("batch", *batch, dims.batch)?;
+        if let Some(head) = *head {
+            below("head", head, dims.q_heads)?;
+        }
+        let tokens = Tokens::of(file, &dims, *batch)?;
+        let named = tokens.queries.as_ref().map_or(0, Vec::len);
+        let rows = match rows {
+            None if named > 0 => 0..named,
+            rows => within("rows", rows, dims.q_len)?,
+        };
+        Ok(Request {
+            title: title(file, path),
+            heads: head.map_or(0..dims.q_heads, |head| head..head + 1),
+            batch: *batch,
+            problem,
+            dims,
+            tokens,
+            rows,
+        })
+    }
+
+    /// The heads in parts that can be read together.
+    pub fn heads_at_once(&self) -> impl Iterator<Item = Range<usize>> {
+        let most = view::heads_at_once(self.rows.len(), self.dims.kv_len);
+        let end = self.heads.end;
+        let firsts = self.heads.clone().step_by(most);
+        firsts.map(move |first| first..(first + most).min(end))
+    }
+
+    /// Reads `heads`.
+    pub fn read(&self, backend: &Backend, heads: Range<usize>) -> Result<Vec<HeadView>, Stop> {
+        let (problem, rows) = (&self.problem, self.rows.clone());
+        view::read(backend, problem, &self.tokens, self.batch, heads, rows)
+    }
+}
+
+/// What the file says about itself.
+fn title(file: &File, path: &Path) -> Title {
+    let layer = file.metadata.get("layer");
+    let layer = layer.map(|layer| format!("layer {layer}"));
+    let source = file.metadata.get("source").cloned();
+    let about: Vec<String> = layer.into_iter().chain(source).collect();
+    let name = path.file_name().unwrap_or_default();
+    Title {
+        file: name.to_string_lossy().into_owned(),
+        about: about.join(" of "),
+    }
+}

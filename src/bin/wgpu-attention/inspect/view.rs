@@ -1,0 +1,216 @@
+//! What is looked at: one head's weights and contributions as plain numbers.
+//!
+//! The tables and pictures take a [`HeadView`] and nothing else. [`read`] is the
+//! one place that says where its numbers come from.
+
+use std::ops::Range;
+
+use wgpu_attention::{Dims, Stage, Visibility};
+
+use crate::backend::Backend;
+use crate::case::{File, Problem};
+use crate::report::Stop;
+
+/// Pairs of query and key of a head that are held at once, at most.
+const MAX_PAIRS: usize = 1 << 26;
+
+/// Names of queries and keys of one batch entry, where the file gives them.
+#[derive(Debug, Clone, Default)]
+pub struct Tokens {
+    pub queries: Option<Vec<String>>,
+    pub keys: Option<Vec<String>>,
+}
+
+impl Tokens {
+    /// From the metadata `tokens`, a JSON list of lists of strings, one a batch
+    /// entry. They name the keys, and the queries too where there are as many.
+    /// A list may be shorter than the sequence: what follows is padding.
+    pub fn of(file: &File, dims: &Dims, batch: usize) -> Result<Tokens, String> {
+        let Some(json) = file.json("tokens")? else {
+            return Ok(Tokens::default());
+        };
+        let wrong = |actual: String| {
+            let expected = "a list of lists of strings, one a batch entry";
+            format!("metadata tokens: expected {expected}, got {actual}")
+        };
+        let lists: Vec<Vec<String>> =
+            serde_json::from_value(json).map_err(|e| wrong(e.to_string()))?;
+        if lists.len() != dims.batch {
+            let (given, entries) = (lists.len(), dims.batch);
+            return Err(wrong(format!("{given} lists for {entries} batch entries")));
+        }
+        let names = lists[batch].clone();
+        if names.len() > dims.kv_len {
+            let (given, keys) = (names.len(), dims.kv_len);
+            return Err(format!(
+                "metadata tokens, batch entry {batch}: expected at most {keys}, one a key, got {given}"
+            ));
+        }
+        Ok(Tokens {
+            queries: (dims.q_len == dims.kv_len).then(|| names.clone()),
+            keys: Some(names),
+        })
+    }
+}
+
+/// What one query head of one batch entry looks at, for some of its query rows.
+/// Everything by pair is (rows, keys), row by row.
+#[derive(Debug, Clone)]
+pub struct HeadView {
+    pub batch: usize,
+    pub head: usize,
+    /// The query rows, of all that there are.
+    pub rows: Range<usize>,
+    /// All keys, Nk.
+    pub keys: usize,
+    /// Row i stands at position `i + offset` among the keys.
+    pub offset: i64,
+    /// Whether a sink takes a part of each row's weight.
+    pub sink: bool,
+    pub tokens: Tokens,
+    /// The probabilities W(i, j).
+    pub weights: Vec<f32>,
+    /// W(i, j) |V_j|, the size of what key j adds to output i; 0 where excluded.
+    pub contributions: Vec<f32>,
+    /// Whether row i may see key j.
+    pub visible: Vec<bool>,
+}
+
+impl HeadView {
+    /// The part of a list by pair that is row `i`.
+    pub fn row<'a, T>(&self, list: &'a [T], i: usize) -> &'a [T] {
+        let at = (i - self.rows.start) * self.keys;
+        &list[at..at + self.keys]
+    }
+
+    /// A query for people: its number, and its token where it has one.
+    pub fn query_name(&self, i: usize) -> String {
+        numbered(&self.tokens.queries, i)
+    }
+
+    /// A key for people.
+    pub fn key_name(&self, j: usize) -> String {
+        numbered(&self.tokens.keys, j)
+    }
+
+    /// From the first to the last key that any of the rows may see; all keys if
+    /// they see none.
+    pub fn seen(&self) -> Range<usize> {
+        let is_seen = |j: &usize| self.rows.clone().any(|i| self.row(&self.visible, i)[*j]);
+        match (0..self.keys).find(is_seen) {
+            None => 0..self.keys,
+            Some(first) => first..(0..self.keys).rfind(is_seen).unwrap_or(first) + 1,
+        }
+    }
+}
+
+/// The token at `at`, with white space made visible.
+pub fn token(names: &Option<Vec<String>>, at: usize) -> Option<String> {
+    let name = names.as_ref()?.get(at)?;
+    let shown = name.chars().map(|c| match c {
+        ' ' => '␣',
+        '\n' => '⏎',
+        '\t' => '⇥',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    });
+    Some(shown.collect())
+}
+
+fn numbered(names: &Option<Vec<String>>, at: usize) -> String {
+    match token(names, at) {
+        Some(token) => format!("{at} {token}"),
+        None => at.to_string(),
+    }
+}
+
+/// Where probabilities come from: the CPU path never holds any, so that the oracle
+/// stands in for it.
+pub fn source(backend: &Backend) -> &Backend {
+    match backend {
+        Backend::Cpu => &Backend::Oracle,
+        other => other,
+    }
+}
+
+/// Reads heads `heads` of batch entry `batch`.
+///
+/// Probabilities come from the [`source`], in its own precision; a key's |V_j| is
+/// summed here in f64. What V holds at excluded keys is never looked at.
+pub fn read(
+    backend: &Backend,
+    problem: &Problem,
+    tokens: &Tokens,
+    batch: usize,
+    heads: Range<usize>,
+    rows: Range<usize>,
+) -> Result<Vec<HeadView>, Stop> {
+    let (inputs, options) = (problem.inputs()?, &problem.options);
+    let dims = inputs.validate(options)?;
+    let keys = dims.kv_len;
+    if rows.len().saturating_mul(keys) > MAX_PAIRS {
+        let (given, most) = (rows.len(), MAX_PAIRS / keys);
+        return Err(
+            format!("--rows: expected at most {most} rows of {keys} keys, got {given}").into(),
+        );
+    }
+    let backend = source(backend);
+    let stage = |stage| {
+        let ranges = [batch..batch + 1, heads.clone(), rows.clone()];
+        backend.stage(&inputs, options, stage, ranges)
+    };
+    let masked = stage(Stage::Masked)?;
+    let weights = stage(Stage::Probabilities)?;
+
+    let length = |list: Option<&[u32]>, all: usize| list.map_or(all as u32, |list| list[batch]);
+    let visibility = Visibility::new(
+        options,
+        length(inputs.kv_lengths, keys),
+        length(inputs.q_lengths, dims.q_len),
+        inputs.offsets.map(|offsets| offsets[batch]),
+    );
+    let values = problem.value.to_f32()?;
+    let group = dims.q_heads / dims.kv_heads;
+    let size = rows.len() * keys;
+    let views = heads.clone().enumerate().map(|(at, head)| {
+        let slab = (batch * dims.kv_heads + head / group) * keys * dims.v_dim;
+        let slab = &values[slab..slab + keys * dims.v_dim];
+        let norms: Vec<f64> = slab.chunks(dims.v_dim).map(norm).collect();
+        // A kernel may have -0 for an excluded pair; nobody wants to read that.
+        let weights = weights[at * size..(at + 1) * size].iter();
+        let weights: Vec<f32> = weights.map(|w| w + 0.0).collect();
+        let visible: Vec<bool> = (masked[at * size..(at + 1) * size].iter())
+            .map(|&score| score != f32::NEG_INFINITY)
+            .collect();
+        let pairs = weights.iter().zip(&visible).enumerate();
+        let contributions = pairs.map(|(pair, (&weight, &visible))| match visible {
+            true => (f64::from(weight) * norms[pair % keys]) as f32,
+            false => 0.0,
+        });
+        HeadView {
+            batch,
+            head,
+            rows: rows.clone(),
+            keys,
+            offset: visibility.offset,
+            sink: inputs.sinks.is_some(),
+            tokens: tokens.clone(),
+            contributions: contributions.collect(),
+            weights,
+            visible,
+        }
+    });
+    Ok(views.collect())
+}
+
+/// Heads that are read together: as many as stay within [`MAX_PAIRS`].
+pub fn heads_at_once(rows: usize, keys: usize) -> usize {
+    (MAX_PAIRS / rows.saturating_mul(keys).max(1)).max(1)
+}
+
+fn norm(row: &[f32]) -> f64 {
+    row.iter()
+        .map(|&x| f64::from(x) * f64::from(x))
+        .sum::<f64>()
+        .sqrt()
+}

@@ -1,0 +1,250 @@
+//! `inspect --stats` against a computation in f64, straight from the definition.
+
+use std::path::Path;
+
+use safetensors::tensor::Dtype;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{CAUSAL, Row, SENTENCES, by_hand, inspect};
+use crate::{Parts, data, stderr, stdout};
+
+fn stats(file: &Path, flags: &[&str]) -> Value {
+    let output = inspect(file, &[flags, &["--stats", "--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn largest(row: &[f64]) -> usize {
+    (0..row.len())
+        .max_by(|&a, &b| row[a].total_cmp(&row[b]))
+        .unwrap()
+}
+
+fn near(got: &Value, expected: f64, tolerance: f64, what: &str) {
+    let got = got.as_f64().unwrap_or_else(|| panic!("{what}: {got}"));
+    assert!(
+        (got - expected).abs() <= tolerance,
+        "{what}: {got} for {expected}"
+    );
+}
+
+/// Every number of a head's document against weights computed here; row i stands
+/// at position i + offset.
+fn compare(document: &Value, rows: &[Row], offset: i64, tolerance: f64) {
+    let given = document["rows"].as_array().unwrap();
+    assert_eq!(given.len(), rows.len());
+    let shares = |row: &[f64]| -> Vec<f64> {
+        let sum: f64 = row.iter().sum();
+        row.iter().map(|x| x / sum).collect()
+    };
+    // Sums, and over how many rows.
+    let mut sums = [(0.0, 0.0); 8];
+    for (i, (got, (weights, contributions))) in given.iter().zip(rows).enumerate() {
+        let total: f64 = weights.iter().sum();
+        if total == 0.0 {
+            for name in [
+                "entropy",
+                "effective_keys",
+                "largest_weight",
+                "disagreement",
+            ] {
+                assert_eq!(got[name], Value::Null, "row {i}, {name}");
+            }
+            continue;
+        }
+        let (p, c) = (shares(weights), shares(contributions));
+        let entropy: f64 = p.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum();
+        let apart: f64 = p.iter().zip(&c).map(|(p, c)| (p - c).abs()).sum();
+        near(&got["entropy"], entropy, tolerance, "entropy");
+        near(
+            &got["effective_keys"],
+            entropy.exp(),
+            300.0 * tolerance,
+            "keys",
+        );
+        near(&got["disagreement"], apart / 2.0, tolerance, "disagreement");
+        for (name, list) in [("largest_weight", weights), ("largest_contribution", &c)] {
+            let (top, key) = (&got[name], largest(list));
+            assert_eq!(top["key"], key, "row {i}, {name}");
+            near(&top["weight"], weights[key], tolerance, name);
+            near(&top["share"], c[key], tolerance, name);
+        }
+        let position = i as i64 + offset;
+        let distances = p.iter().enumerate();
+        let distance = distances.map(|(j, p)| p * (position - j as i64).abs() as f64);
+        let top = weights[largest(weights)];
+        let before = usize::try_from(position - 1)
+            .ok()
+            .and_then(|j| weights.get(j));
+        let of_row = [
+            Some(entropy),
+            Some(top),
+            Some(f64::from(u8::from(top > 0.99))),
+            before.copied(),
+            Some(weights[0]),
+            Some(distance.sum()),
+            Some(apart / 2.0),
+            Some(1.0 - total),
+        ];
+        for ((sum, rows), x) in sums.iter_mut().zip(of_row) {
+            *sum += x.unwrap_or(0.0);
+            *rows += f64::from(u8::from(x.is_some()));
+        }
+    }
+    assert_eq!(document["rows_that_see_a_key"], sums[0].1 as usize);
+    let names = [
+        "entropy",
+        "largest_weight",
+        "saturated",
+        "previous_token",
+        "first_key",
+        "distance",
+        "disagreement",
+        "sink",
+    ];
+    for (name, (sum, rows)) in names.into_iter().zip(sums) {
+        if name == "sink" && document[name] == Value::Null {
+            assert!(
+                sum.abs() < rows * tolerance,
+                "no sink, and {sum} is missing"
+            );
+            continue;
+        }
+        near(&document[name], sum / rows, 300.0 * tolerance, name);
+    }
+}
+
+#[test]
+fn stats_are_what_the_definition_gives() {
+    // On the oracle, f32 weights; on the adapter, the kernels' own.
+    for (flags, tolerance) in [(&["--backend", "oracle"][..], 2e-6), (&[], 1e-4)] {
+        let file = data(SENTENCES);
+        let document = stats(&file, &[&["--all-heads", "--batch", "1"], flags].concat());
+        let heads = document["heads"].as_array().unwrap();
+        assert_eq!(heads.len(), 12);
+        for (head, document) in heads.iter().enumerate() {
+            assert_eq!(document["head"], head);
+            let rows = by_hand(&mut Parts::read(&file), [1, head], |_, j| j < 24);
+            compare(document, &rows, 0, tolerance);
+        }
+        let first = &heads[0]["rows"][6];
+        assert_eq!(
+            (&first["row"], &first["token"]),
+            (&6.into(), &"look".into())
+        );
+        assert_eq!(document["picture"], Value::Null);
+    }
+    let file = data(CAUSAL);
+    let document = stats(
+        &file,
+        &["--head", "7", "--rows", "0..50", "--backend", "oracle"],
+    );
+    let mut rows = by_hand(&mut Parts::read(&file), [0, 7], |i, j| j <= i);
+    rows.truncate(50);
+    compare(&document["heads"][0], &rows, 0, 2e-6);
+
+    // Grouped heads, sinks, queries before the first key: offset 9 - 24.
+    let file = data("sdpa_options/sink_emptyrows_causal_gqa4x2_nq24_nk9_d20_f32.safetensors");
+    let document = stats(&file, &["--all-heads", "--batch", "1"]);
+    for head in 0..4 {
+        let rows = by_hand(&mut Parts::read(&file), [1, head], |i, j| j + 15 <= i);
+        let document = &document["heads"][head];
+        assert!(!document.to_string().contains(":-0.0"), "{document}");
+        assert!(document["sink"].as_f64() >= Some(0.0), "{document}");
+        compare(document, &rows, -15, 1e-4);
+    }
+}
+
+/// Padding has no token: its rows are left out unless they are asked for.
+#[test]
+fn rows_are_those_with_tokens() {
+    let file = data(SENTENCES);
+    let oracle = ["--head", "0", "--batch", "2", "--backend", "oracle"];
+    assert_eq!(stats(&file, &oracle)["rows"], serde_json::json!([0, 9]));
+    let all = [&oracle[..], &["--rows", "0..24"]].concat();
+    let document = stats(&file, &all);
+    assert_eq!(document["rows"], serde_json::json!([0, 24]));
+    assert_eq!(document["heads"][0]["rows"][23]["token"], Value::Null);
+    let table = stdout(&inspect(&file, &[&oracle[..], &["--stats"]].concat()));
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(
+        lines[0].starts_with("head 0: 9 of 9 rows see a key"),
+        "{table}"
+    );
+    assert_eq!(lines.len(), 3 + 1 + 9, "{table}");
+    assert!(lines[5].starts_with("1 berlin "), "{table}");
+    // The CPU path holds no weights: the oracle stands in for it.
+    let cpu = ["--head", "0", "--batch", "2", "--backend", "cpu"];
+    assert_eq!(stats(&file, &cpu)["heads"], stats(&file, &oracle)["heads"]);
+}
+
+/// A whole layer is looked at through its projections.
+#[test]
+fn a_multi_head_file_gives_what_its_projections_give() {
+    let folder = TempDir::new().unwrap();
+    let [n, width, heads] = [5, 6, 2];
+    let number = |seed: usize, at: usize| ((seed * 37 + at * 101) % 97) as f32 / 40.0 - 1.2;
+    let list = |seed: usize, count: usize| (0..count).map(|at| number(seed, at)).collect();
+    let mut layer = Parts {
+        metadata: Default::default(),
+        tensors: Vec::new(),
+    };
+    let bytes = |values: &[f32]| values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let mut projected = Parts {
+        metadata: Default::default(),
+        tensors: Vec::new(),
+    };
+    let x: Vec<f32> = list(1, n * width);
+    layer
+        .tensors
+        .push(("X".into(), Dtype::F32, vec![1, n, width], bytes(&x)));
+    layer.tensors.push((
+        "expected.Y".into(),
+        Dtype::F32,
+        vec![1, n, width],
+        bytes(&x),
+    ));
+    for (seed, which) in ["q", "k", "v", "o"].into_iter().enumerate() {
+        let (w, b): (Vec<f32>, Vec<f32>) = (list(seed + 2, width * width), list(seed + 9, width));
+        let (name, shape) = (format!("W_{which}"), vec![width, width]);
+        layer.tensors.push((name, Dtype::F32, shape, bytes(&w)));
+        layer
+            .tensors
+            .push((format!("b_{which}"), Dtype::F32, vec![width], bytes(&b)));
+        let mut split = Vec::new();
+        for (head, row) in (0..heads).flat_map(|h| (0..n).map(move |i| (h, i))) {
+            for out in head * width / heads..(head + 1) * width / heads {
+                let x = x[row * width..(row + 1) * width]
+                    .iter()
+                    .map(|&x| f64::from(x));
+                let w = w[out * width..(out + 1) * width]
+                    .iter()
+                    .map(|&w| f64::from(w));
+                let y: f64 = x.zip(w).map(|(x, w)| x * w).sum::<f64>() + f64::from(b[out]);
+                split.push(y as f32);
+            }
+        }
+        if which != "o" {
+            let shape = vec![1, heads, n, width / heads];
+            projected
+                .tensors
+                .push((which.to_uppercase(), Dtype::F32, shape, bytes(&split)));
+        }
+    }
+    layer.metadata.insert("heads".into(), "2".into());
+    layer
+        .metadata
+        .insert("atol_wgsl".into(), r#"{"Y": 1}"#.into());
+    for parts in [&mut layer, &mut projected] {
+        let tokens = r#"[["a", "b", "c", "d", "e"]]"#;
+        parts.metadata.insert("tokens".into(), tokens.into());
+    }
+    let paths = ["layer", "projected"].map(|name| folder.path().join(name));
+    layer.write(&paths[0]);
+    projected.write(&paths[1]);
+    let flags = ["--all-heads", "--backend", "oracle"];
+    let [whole, parts] = paths.each_ref().map(|path| stats(path, &flags));
+    assert_eq!(whole["heads"].as_array().unwrap().len(), 2);
+    assert_eq!(whole["heads"], parts["heads"]);
+}
