@@ -12,6 +12,7 @@ use crate::pipeline::{Pipeline, Pipelines, scoped};
 use crate::pipeline_cache;
 use crate::plan::{Plan, PlanOptions};
 use crate::problem::Problem;
+use crate::projection::Projection;
 use crate::warm::IDLE_UNIFORM;
 
 /// Attention on one device: planning, and the pipelines made so far.
@@ -116,6 +117,15 @@ impl Attention {
     /// As those two.
     pub fn plan(&self, operands: &Operands<'_>, options: &Options) -> Result<Plan> {
         let problem = Problem::forward(operands, options)?;
+        Plan::new(&problem, self.caps(), &PlanOptions::default())
+    }
+
+    /// Validates and plans a projection: [`Problem::projection`] and [`Plan::new`].
+    ///
+    /// # Errors
+    /// As those two.
+    pub fn plan_projection(&self, projection: &Projection<'_>) -> Result<Plan> {
+        let problem = Problem::projection(projection)?;
         Plan::new(&problem, self.caps(), &PlanOptions::default())
     }
 

@@ -6,9 +6,9 @@ use std::fmt;
 use crate::caps::DeviceCaps;
 use crate::kernel::Kernel;
 use crate::loops::check_loops;
-use crate::problem::Problem;
+use crate::problem::{Goal, Problem};
 use crate::requirements::check_device;
-use crate::tune_class::ProblemClass;
+use crate::tune_class::{ProblemClass, Tuned};
 
 /// A kind of device, as far as the choice of a kernel goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -237,12 +237,13 @@ const ONE_PASS: &[Candidate] = &[
 ];
 
 /// The kernel for a forward pass, and why it: what was measured on this device
-/// for such problems, else the first row of its class; each passed over if the
+/// for such problems (a projection has the family that its device's class suggests), else the first row of its class; each passed over if the
 /// device cannot run it for this problem. Where none can, one whose reasons
 /// tell most.
 pub(crate) fn choose(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {
     let (class, own) = (caps.class, ProblemClass::of(problem));
-    let tuned = caps.tuned.iter().filter(|tuned| tuned.problem == own);
+    let is_tuned = |tuned: &&Tuned| problem.goal == Goal::Forward && tuned.problem == own;
+    let tuned = caps.tuned.iter().filter(is_tuned);
     let tuned = tuned.map(|tuned| (tuned.kernel, format!("measured on this device for {own}")));
     let table = class.candidates().iter().map(|row| {
         let Candidate {

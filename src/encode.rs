@@ -91,7 +91,9 @@ impl Prepared {
         workspace: Option<Workspace<'_>>,
     ) -> Result<BindGroups> {
         self.attention.check_faults()?;
-        self.check_operands(operands)?;
+        let goal = &self.plan.problem.goal;
+        let checked = self.check_operands(operands);
+        checked.map_err(|error| goal.in_its_words(error))?;
         self.check_workspace(operands, workspace.as_ref())?;
         let resolver = Resolver {
             prepared: self,
@@ -357,7 +359,7 @@ impl<'a> Resolver<'a> {
             Slot::Mask => o.mask.map(|m| aligned(m.span())),
             Slot::Scores => match &plan.problem.goal {
                 Goal::Stage(..) => Some(aligned(o.output.span())),
-                Goal::Forward => workspace(plan.scores_start),
+                Goal::Forward | Goal::Projection => workspace(plan.scores_start),
             },
             Slot::Aux if plan.problem.has_device_lists() => workspace(0),
             Slot::Aux => constants(),

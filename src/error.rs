@@ -156,6 +156,42 @@ impl Error {
         )
     }
 
+    /// The error with other names for the operands, given as pairs of an old and a
+    /// new name.
+    pub(crate) fn renamed(mut self, names: &[(&'static str, &'static str)]) -> Self {
+        let new_name = |old: &str| names.iter().find(|(name, _)| *name == old).map(|n| n.1);
+        let rename = |operand: &mut &'static str| *operand = new_name(operand).unwrap_or(operand);
+        match &mut self {
+            Error::Shape { operand, .. }
+            | Error::Value { operand, .. }
+            | Error::Layout { operand, .. }
+            | Error::BufferTooSmall { operand, .. }
+            | Error::Usage { operand, .. }
+            | Error::PlanMismatch { operand, .. } => rename(operand),
+            Error::Overlap { written, other, .. } => {
+                rename(written);
+                rename(other);
+            }
+            Error::Limit { what, .. } => {
+                // "key: one slab in bytes"
+                let old = what.split(':').next().unwrap_or_default();
+                if let Some(new) = new_name(old) {
+                    *what = format!("{new}{}", &what[old.len()..]);
+                }
+            }
+            Error::Unsupported { reasons } => {
+                let renamed = reasons.drain(..).map(|reason| reason.renamed(names));
+                *reasons = renamed.collect();
+            }
+            Error::HostMemory { .. }
+            | Error::NoAdapter { .. }
+            | Error::Device { .. }
+            | Error::DeviceLost { .. }
+            | Error::Readback { .. } => {}
+        }
+        self
+    }
+
     pub(crate) fn shape(
         operand: &'static str,
         expected: impl Into<String>,

@@ -47,6 +47,14 @@ impl Kernel {
         }
     }
 
+    /// The shader that computes a projection the way the family computes scores.
+    pub(crate) fn projection(self) -> Shader {
+        match self {
+            Kernel::LaneBroadcast => Shader::ProjectLanes,
+            Kernel::Tiled | Kernel::TiledSubgroup | Kernel::Staged => Shader::ProjectTiled,
+        }
+    }
+
     /// The shaders that its forward pass dispatches.
     pub(crate) fn shaders(self) -> &'static [Shader] {
         match self {
@@ -90,6 +98,8 @@ pub enum Shader {
     StagedScores,
     StagedSoftmax,
     StagedValues,
+    ProjectTiled,
+    ProjectLanes,
     CopyWords,
 }
 
@@ -145,7 +155,7 @@ impl Slot {
             Slot::Key | Slot::Value => key.kv_dtype,
             _ => return "u32",
         };
-        let is_pair = shader.is_tiled() && self != Slot::Value;
+        let is_pair = shader.loads_pairs() && self != Slot::Value;
         match (key.loads, dtype) {
             (Loads::Words, _) => "u32",
             (Loads::Chunks, DType::F32) if is_pair => "vec2<u32>",
@@ -162,13 +172,15 @@ use Access::{Read, Write};
 
 impl Shader {
     /// Every root.
-    pub const ALL: [Shader; 7] = [
+    pub const ALL: [Shader; 9] = [
         Shader::ForwardTiled,
         Shader::ForwardTiledSubgroup,
         Shader::ForwardLanes,
         Shader::StagedScores,
         Shader::StagedSoftmax,
         Shader::StagedValues,
+        Shader::ProjectTiled,
+        Shader::ProjectLanes,
         Shader::CopyWords,
     ];
 
@@ -181,6 +193,8 @@ impl Shader {
             Shader::StagedScores => "staged_scores",
             Shader::StagedSoftmax => "staged_softmax",
             Shader::StagedValues => "staged_values",
+            Shader::ProjectTiled => "project_tiled",
+            Shader::ProjectLanes => "project_lanes",
             Shader::CopyWords => "copy_words",
         }
     }
@@ -218,6 +232,12 @@ impl Shader {
                 (Slot::Output, Write),
                 (Slot::Aux, Read),
             ],
+            Shader::ProjectTiled | Shader::ProjectLanes => &[
+                (Slot::Query, Read),
+                (Slot::Key, Read),
+                (Slot::Output, Write),
+                (Slot::Bias, Read),
+            ],
             Shader::CopyWords => &[(Slot::Source, Read), (Slot::Aux, Write)],
         }
     }
@@ -240,6 +260,8 @@ impl Shader {
             | Shader::StagedScores
             | Shader::StagedSoftmax
             | Shader::StagedValues
+            | Shader::ProjectTiled
+            | Shader::ProjectLanes
             | Shader::CopyWords => true,
             Shader::ForwardLanes => false,
         }
@@ -251,8 +273,9 @@ impl Shader {
             Shader::ForwardTiled
             | Shader::ForwardTiledSubgroup
             | Shader::StagedScores
-            | Shader::StagedValues => tile::LANES,
-            Shader::ForwardLanes => key.lanes.count(),
+            | Shader::StagedValues
+            | Shader::ProjectTiled => tile::LANES,
+            Shader::ForwardLanes | Shader::ProjectLanes => key.lanes.count(),
             Shader::StagedSoftmax | Shader::CopyWords => LANES,
         }
     }
@@ -262,9 +285,19 @@ impl Shader {
         matches!(self, Shader::ForwardTiled | Shader::ForwardTiledSubgroup)
     }
 
+    /// Whether queries and keys are loaded in pairs where they are loaded wide.
+    pub fn loads_pairs(self) -> bool {
+        self.is_tiled() || self == Shader::ProjectTiled
+    }
+
+    /// Whether a workgroup is a subgroup that spreads what its lanes load.
+    pub fn broadcasts(self) -> bool {
+        matches!(self, Shader::ForwardLanes | Shader::ProjectLanes)
+    }
+
     /// Whether the text uses subgroups.
     pub fn needs_subgroups(self) -> bool {
-        matches!(self, Shader::ForwardTiledSubgroup | Shader::ForwardLanes)
+        self == Shader::ForwardTiledSubgroup || self.broadcasts()
     }
 }
 

@@ -108,6 +108,7 @@ mod pipeline;
 mod pipeline_cache;
 mod plan;
 mod problem;
+mod projection;
 mod readback;
 pub mod reference;
 mod requirements;
@@ -147,6 +148,7 @@ pub use operands::Operands;
 pub use options::{Alignment, Options, Window};
 pub use plan::{Plan, PlanOptions};
 pub use problem::{Problem, Region};
+pub use projection::Projection;
 pub use stage::Stage;
 pub use tensor::{List, MaskView, Stats, StatsView, TensorView};
 #[cfg(all(feature = "tune", not(target_family = "wasm")))]

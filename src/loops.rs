@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::params::{LANES, lane_tile, tile};
 use crate::passes::rule_set;
-use crate::problem::Problem;
+use crate::problem::{Goal, Problem};
 use crate::specialization::{Loads, RuleSet};
 use crate::tiling::{Tiling, loads};
 
@@ -20,6 +20,8 @@ pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel, caps: &DeviceCa
     let tiles = visited_keys(problem).div_ceil(u64::from(tile::KEYS)) + 1;
     let chunks = (problem.dims.qk_dim as u64).div_ceil(u64::from(tile::DEPTH));
     match kernel {
+        Kernel::LaneBroadcast if problem.goal == Goal::Projection => lane_projection(problem, caps),
+        _ if problem.goal == Goal::Projection => STORE + 26 * chunks,
         Kernel::LaneBroadcast => lane_broadcast(problem, caps),
         // Counted: 41 for the vote, 17 for modifiers, 9 for the maximum, 97 for
         // the four steps, 4 for segments, 24 a chunk of an element-wise load.
@@ -40,10 +42,7 @@ pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel, caps: &DeviceCa
 fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
     let tiling = Tiling::of(Kernel::LaneBroadcast, problem.dims.v_dim, caps);
     let (rows, keys) = (u64::from(lane_tile::ROWS), u64::from(tiling.keys));
-    let dims = match loads(problem, caps) {
-        Loads::Words => 1,
-        Loads::Chunks | Loads::WideChunks => 4,
-    };
+    let dims = chunk_elements(problem, caps);
     let columns = problem.dims.v_dim.min(tiling.columns as usize) as u64;
     let depth_chunks = (problem.dims.qk_dim as u64).div_ceil(dims);
     let value_chunks = columns.div_ceil(dims);
@@ -54,6 +53,23 @@ fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
     let ends = columns + rows * (columns + 4) * 2;
     let visited = visited_keys(problem).div_ceil(keys) + 2;
     ends + visited * (8 + 5 * depth_chunks + 2 * value_chunks + careful)
+}
+
+/// For a chunk of depth 4 iterations of loads and its own; for each run of 4
+/// outputs 4 rows of at most 4 words.
+fn lane_projection(problem: &Problem, caps: &DeviceCaps) -> u64 {
+    let tiling = Tiling::of(Kernel::LaneBroadcast, problem.dims.v_dim, caps);
+    let depth = problem.dims.qk_dim as u64;
+    let runs = u64::from(tiling.outputs / 4);
+    runs * (2 + 4 * 6) + 6 * depth.div_ceil(chunk_elements(problem, caps)) + 8
+}
+
+/// Elements of a chunk of the lane-broadcast kernels.
+fn chunk_elements(problem: &Problem, caps: &DeviceCaps) -> u64 {
+    match loads(problem, caps) {
+        Loads::Words => 1,
+        Loads::Chunks | Loads::WideChunks => 4,
+    }
 }
 
 /// 16 runs, each of at most 4 words; what else happens once.

@@ -52,11 +52,16 @@ const CHUNK_WIDE_F32: Module = file!("lib/chunk_wide_f32.wgsl");
 const CHUNK_WIDE_HALVES: Module = file!("lib/chunk_wide_halves.wgsl");
 const CHUNK_HALVES: Module = file!("lib/chunk_halves.wgsl");
 const CHUNK_WORDS: Module = file!("lib/chunk_words.wgsl");
+const CHUNK_VALUES_F32: Module = file!("lib/chunk_values_f32.wgsl");
+const CHUNK_VALUES_HALVES: Module = file!("lib/chunk_values_halves.wgsl");
+const CHUNK_VALUES_WORDS: Module = file!("lib/chunk_values_words.wgsl");
+const PROJECT: Module = file!("lib/project.wgsl");
 
 impl Shader {
     /// Modules before the root, in order of dependence.
     pub(crate) fn modules(self, key: Specialization) -> Vec<Module> {
         let is_f32 = key.kv_dtype == DType::F32;
+        let numbers: &[Module] = &[PARAMS, DTYPE];
         let base: &[Module] = &[PARAMS, DTYPE, SEQUENCE];
         let row: &[Module] = &[VISIBILITY, SCORE, SOFTMAX];
         let tile: &[Module] = match key.shared {
@@ -76,10 +81,17 @@ impl Shader {
             Shader::ForwardTiled | Shader::ForwardTiledSubgroup => {
                 [base, row, tile, rows, values, &[FORWARD_TILE]].concat()
             }
-            Shader::ForwardLanes => [base, row, &[GRID, STORE], &chunk_modules(key)].concat(),
+            Shader::ForwardLanes => {
+                let (chunks, values) = (chunk_modules(key), [value_chunks(key)]);
+                [base, row, &[GRID, STORE], &chunks, &values].concat()
+            }
             Shader::StagedScores => [base, tile, rows].concat(),
             Shader::StagedSoftmax => [base, row].concat(),
             Shader::StagedValues => [base, tile, values].concat(),
+            Shader::ProjectTiled => [numbers, &[GRID, TILE], rows, &[STORE, PROJECT]].concat(),
+            Shader::ProjectLanes => {
+                [numbers, &[GRID, STORE, PROJECT], &chunk_modules(key)].concat()
+            }
             Shader::CopyWords => Vec::new(),
         }
     }
@@ -93,12 +105,14 @@ impl Shader {
             Shader::StagedScores => file!("staged_scores.wgsl"),
             Shader::StagedSoftmax => file!("staged_softmax.wgsl"),
             Shader::StagedValues => file!("staged_values.wgsl"),
+            Shader::ProjectTiled => file!("project_tiled.wgsl"),
+            Shader::ProjectLanes => file!("project_lanes.wgsl"),
             Shader::CopyWords => file!("copy_words.wgsl"),
         }
     }
 }
 
-/// What a lane-broadcast kernel loads chunks with.
+/// What a lane-broadcast kernel loads chunks of queries and keys with.
 fn chunk_modules(key: Specialization) -> Vec<Module> {
     let is_wide = key.loads == Loads::WideChunks;
     let pick = |first: bool, yes: Module, no: Module| if first { yes } else { no };
@@ -118,4 +132,13 @@ fn chunk_modules(key: Specialization) -> Vec<Module> {
     modules.push(pick(query, CHUNK_QUERY_F32, CHUNK_QUERY_HALVES));
     modules.push(pick(keys, CHUNK_KEYS_F32, CHUNK_KEYS_HALVES));
     modules
+}
+
+/// What it loads chunks of values with, after those.
+fn value_chunks(key: Specialization) -> Module {
+    match (key.loads, key.kv_dtype) {
+        (Loads::Words, _) => CHUNK_VALUES_WORDS,
+        (_, DType::F32) => CHUNK_VALUES_F32,
+        (_, DType::F16 | DType::BF16) => CHUNK_VALUES_HALVES,
+    }
 }

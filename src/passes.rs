@@ -95,9 +95,14 @@ pub(crate) fn attention(
     let row_tiles = (chunk.rows.len() as u32).div_ceil(tiling.rows);
     let columns = (problem.dims.v_dim as u32).div_ceil(tiling.columns);
     let key_tiles = (problem.dims.kv_len as u32).div_ceil(tiling.keys);
+    let output_tiles = (problem.dims.kv_len as u32).div_ceil(tiling.outputs);
     if kernel == Kernel::LaneBroadcast {
         params.trips_rows = lane_tile::ROWS;
-        params.trips_keys = tiling.keys;
+        params.trips_keys = match problem.goal {
+            // Runs of 4 outputs.
+            Goal::Projection => tiling.outputs / 4,
+            Goal::Forward | Goal::Stage(..) => tiling.keys,
+        };
     }
     let heads = (chunk.batches.len() * chunk.heads.len()) as u32;
     let rows = chunk.rows.len() as u32;
@@ -120,6 +125,13 @@ pub(crate) fn attention(
     };
     let tiles = row_tiles * heads;
     match (kernel, &problem.goal) {
+        (_, Goal::Projection) => {
+            vec![pass(
+                kernel.projection(),
+                output_tiles,
+                tiles * output_tiles,
+            )]
+        }
         (Kernel::LaneBroadcast, _) => vec![pass(Shader::ForwardLanes, columns, tiles * columns)],
         (Kernel::Tiled, _) => vec![pass(Shader::ForwardTiled, columns, tiles * columns)],
         (Kernel::TiledSubgroup, _) => {
@@ -205,11 +217,12 @@ fn params(
     };
     let list = |kind: ListKind| aux.start(kind) as u32;
     let stage = match &problem.goal {
-        Goal::Forward => STAGE_WEIGHTS,
+        Goal::Forward | Goal::Projection => STAGE_WEIGHTS,
         Goal::Stage(stage, _) => *stage as u32,
     };
     let scores = match &problem.goal {
         Goal::Stage(..) => view(&problem.output, base("output")),
+        Goal::Projection => View::default(),
         Goal::Forward => {
             let keys = dims.kv_len as u64;
             let head = keys * chunk.rows.len() as u64;

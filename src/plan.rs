@@ -116,6 +116,10 @@ impl Plan {
     /// # Errors
     /// [`Error::Unsupported`] with every reason, not only the first.
     pub fn new(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result<Plan> {
+        Plan::find(problem, caps, options).map_err(|error| problem.goal.in_its_words(error))
+    }
+
+    fn find(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result<Plan> {
         let (kernel, why) = choose(problem, caps, options)?;
         let shared = problem.shared || options.shared_buffers;
         let aux = AuxLayout::new(problem);
@@ -319,8 +323,10 @@ fn choose(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result
             "Staged, the only one that writes scores",
             format!("{kernel:?}"),
         )),
-        (Goal::Forward, Some(kernel)) => Ok((kernel, "forced by the caller".to_owned())),
-        (Goal::Forward, None) => Ok(class::choose(problem, caps)),
+        (Goal::Forward | Goal::Projection, Some(kernel)) => {
+            Ok((kernel, "forced by the caller".to_owned()))
+        }
+        (Goal::Forward | Goal::Projection, None) => Ok(class::choose(problem, caps)),
     }
 }
 

@@ -98,6 +98,20 @@ pub(crate) enum Goal {
     Forward,
     /// One stage of a region, into the operands' output.
     Stage(Stage, Region),
+    /// The product of query and key plus the bias, into the operands' output.
+    Projection,
+}
+
+impl Goal {
+    /// An error about operands by the names that the caller knows.
+    pub fn in_its_words(&self, error: Error) -> Error {
+        match self {
+            Goal::Forward | Goal::Stage(..) => error,
+            Goal::Projection => {
+                error.renamed(&[("query", "input"), ("key", "weight"), ("value", "weight")])
+            }
+        }
+    }
 }
 
 /// A validated attention call: sizes, options, strides, storage types; no
@@ -216,7 +230,7 @@ impl Problem {
         Problem::new(operands, options, Goal::Stage(stage, region))
     }
 
-    fn new(operands: &Operands<'_>, options: &Options, goal: Goal) -> Result<Problem> {
+    pub(crate) fn new(operands: &Operands<'_>, options: &Options, goal: Goal) -> Result<Problem> {
         let call = Call::new(operands, options, &goal)?;
         let lists = ListKind::ALL.into_iter().zip(call.lists);
         Ok(Problem {
@@ -257,11 +271,15 @@ impl Problem {
     }
 
     /// Floating-point operations by the usual count, 4 B Hq Nq Nk D with
-    /// (Dqk + Dv) / 2 for D, masks not considered.
+    /// (Dqk + Dv) / 2 for D, masks not considered; of a projection 2 B N in out.
     pub fn flops(&self) -> f64 {
         let d = &self.dims;
         let pairs = d.rows() as f64 * d.kv_len as f64;
-        2.0 * pairs * (d.qk_dim + d.v_dim) as f64
+        let depth = match self.goal {
+            Goal::Projection => d.qk_dim,
+            Goal::Forward | Goal::Stage(..) => d.qk_dim + d.v_dim,
+        };
+        2.0 * pairs * depth as f64
     }
 
     pub(crate) fn list(&self, kind: ListKind) -> Option<&ListSource> {
@@ -297,6 +315,7 @@ impl<'a> Call<'a> {
         }
         let output_shape = match goal {
             Goal::Forward => dims.output_shape(),
+            Goal::Projection => [dims.batch, dims.q_heads, dims.q_len, dims.kv_len],
             Goal::Stage(_, region) => {
                 region.check(&dims)?;
                 if output.dtype != DType::F32 {
@@ -390,6 +409,14 @@ impl fmt::Display for MaskGeometry {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let d = &self.dims;
+        if self.goal == Goal::Projection {
+            let (input, weight) = (self.query_dtype, self.kv_dtype);
+            return write!(
+                f,
+                "B {} N {} in {} out {}, input {input:?}, weight {weight:?}, output {:?}",
+                d.batch, d.q_len, d.qk_dim, d.kv_len, self.output_dtype
+            );
+        }
         write!(
             f,
             "B {} Hq {} Hkv {} Nq {} Nk {} Dqk {} Dv {}, query {:?}, key and value {:?}, output {:?}",

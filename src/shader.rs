@@ -78,7 +78,7 @@ fn prelude(shader: Shader, key: Specialization) -> String {
     if shader.is_tiled() {
         constant("COUNT_TILES", u32::from(key.count_tiles));
     }
-    if shader == Shader::ForwardLanes {
+    if shader.broadcasts() {
         for (name, count) in key.counts() {
             constant(name, count);
         }

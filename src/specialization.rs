@@ -94,11 +94,14 @@ impl Specialization {
     };
 
     /// Names that `#for` may count to, which are constants of the text too.
-    pub(crate) fn counts(self) -> [(&'static str, u32); 3] {
+    pub(crate) fn counts(self) -> [(&'static str, u32); 6] {
         let dims = if self.loads == Loads::Words { 1 } else { 4 };
         [
             ("SUBGROUP", self.lanes.count()),
+            ("QUADS", self.lanes.count() / 4),
             ("GROUPS", lane_tile::GROUPS),
+            ("OUTPUT_GROUPS", lane_tile::OUTPUT_GROUPS),
+            ("OUTPUT_HALVES", lane_tile::OUTPUT_GROUPS / lane_tile::ROWS),
             ("DIMS", dims),
         ]
     }
@@ -131,7 +134,7 @@ impl Specialization {
             Loads::Chunks => stem += ".chunks",
             Loads::WideChunks => stem += ".wide",
         }
-        if shader == Shader::ForwardLanes {
+        if shader.broadcasts() {
             stem += &format!(".{}lanes", self.lanes.count());
         }
         if self.rules == RuleSet::Intervals {
@@ -201,27 +204,47 @@ pub(crate) fn canonical(shader: Shader, key: Specialization) -> Specialization {
     };
     match shader {
         Shader::ForwardTiled | Shader::ForwardTiledSubgroup => Specialization {
-            // These load query and key by one function.
-            loads: match key.loads {
-                _ if key.query_dtype != key.kv_dtype => Loads::Words,
-                Loads::Words => Loads::Words,
-                Loads::Chunks | Loads::WideChunks => Loads::Chunks,
-            },
+            loads: pairs(key),
             query_dtype: key.kv_dtype,
             column_runs: key.column_runs,
             count_tiles: key.count_tiles,
             ..staged
         },
         Shader::ForwardLanes => Specialization {
-            query_dtype: match key.loads {
-                Loads::Words => general.query_dtype,
-                Loads::Chunks | Loads::WideChunks => key.query_dtype,
-            },
+            query_dtype: chunk_query(key),
             lanes: key.lanes,
             loads: key.loads,
             rules: key.rules,
             ..staged
         },
+        Shader::ProjectTiled => Specialization {
+            loads: pairs(key),
+            query_dtype: key.kv_dtype,
+            ..staged
+        },
+        Shader::ProjectLanes => Specialization {
+            query_dtype: chunk_query(key),
+            lanes: key.lanes,
+            loads: key.loads,
+            ..staged
+        },
         _ => staged,
+    }
+}
+
+/// Tiled kernels load query and key by one function.
+fn pairs(key: Specialization) -> Loads {
+    match key.loads {
+        _ if key.query_dtype != key.kv_dtype => Loads::Words,
+        Loads::Words => Loads::Words,
+        Loads::Chunks | Loads::WideChunks => Loads::Chunks,
+    }
+}
+
+/// Element by element, the query's type is in the uniform.
+fn chunk_query(key: Specialization) -> DType {
+    match key.loads {
+        Loads::Words => Specialization::GENERAL.query_dtype,
+        Loads::Chunks | Loads::WideChunks => key.query_dtype,
     }
 }

@@ -119,21 +119,22 @@ pub(crate) fn slabs(
     if problem.dims.kv_len > 0 {
         all.push(("key", slab(&problem.key, by_key(), caps)));
     }
-    if problem.goal == Goal::Forward {
-        if problem.dims.kv_len > 0 {
-            all.push(("value", slab(&problem.value, by_key(), caps)));
+    let output_axes = match &problem.goal {
+        Goal::Forward | Goal::Projection => by_row(),
+        Goal::Stage(_, region) => {
+            // The output begins at the region's corner.
+            let from = |range: &Range<usize>, start: usize| range.start - start..range.end - start;
+            [
+                from(&chunk.batches, region.batches.start),
+                from(&chunk.heads, region.heads.start),
+                from(&chunk.rows, region.rows.start),
+            ]
         }
-        all.push(("output", slab(&problem.output, by_row(), caps)));
-    } else if let Goal::Stage(_, region) = &problem.goal {
-        // The output begins at the region's corner.
-        let from = |range: &Range<usize>, start: usize| range.start - start..range.end - start;
-        let axes = [
-            from(&chunk.batches, region.batches.start),
-            from(&chunk.heads, region.heads.start),
-            from(&chunk.rows, region.rows.start),
-        ];
-        all.push(("output", slab(&problem.output, axes, caps)));
+    };
+    if problem.goal == Goal::Forward && problem.dims.kv_len > 0 {
+        all.push(("value", slab(&problem.value, by_key(), caps)));
     }
+    all.push(("output", slab(&problem.output, output_axes, caps)));
     if problem.dims.kv_len > 0 {
         if let Some((bias, _)) = &problem.bias {
             all.push(("bias", slab(bias, by_row(), caps)));
@@ -171,6 +172,10 @@ pub(crate) fn workgroups(
     let columns = (problem.dims.v_dim as u64).div_ceil(u64::from(tiling.columns));
     let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tiling.keys));
     let most = match kernel {
+        _ if problem.goal == Goal::Projection => {
+            let outputs = problem.dims.kv_len as u64;
+            tiles.saturating_mul(outputs.div_ceil(u64::from(tiling.outputs)))
+        }
         Kernel::Tiled | Kernel::TiledSubgroup | Kernel::LaneBroadcast => {
             tiles.saturating_mul(columns)
         }
@@ -238,7 +243,7 @@ pub(crate) fn split(
 ) -> Result<Vec<Chunk>, Vec<Error>> {
     let dims = &problem.dims;
     let whole = match &problem.goal {
-        Goal::Forward => Chunk {
+        Goal::Forward | Goal::Projection => Chunk {
             batches: 0..dims.batch,
             heads: 0..dims.q_heads,
             rows: 0..dims.q_len,
@@ -251,7 +256,7 @@ pub(crate) fn split(
     };
     let empty =
         |chunk: &Chunk| chunk.batches.is_empty() || chunk.heads.is_empty() || chunk.rows.is_empty();
-    let nothing = matches!(problem.goal, Goal::Stage(..)) && dims.kv_len == 0;
+    let nothing = problem.goal != Goal::Forward && dims.kv_len == 0;
     if empty(&whole) || nothing {
         return Ok(Vec::new());
     }

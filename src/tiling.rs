@@ -16,6 +16,8 @@ pub(crate) struct Tiling {
     pub keys: u32,
     /// Value columns.
     pub columns: u32,
+    /// Outputs of a projection.
+    pub outputs: u32,
     /// Invocations.
     pub lanes: u32,
     /// Bytes of workgroup memory; a test counts them from the shaders.
@@ -29,6 +31,7 @@ impl Tiling {
                 rows: tile::ROWS,
                 keys: tile::KEYS,
                 columns: tile::RUN * column_runs(kernel, v_dim),
+                outputs: tile::KEYS,
                 lanes: tile::LANES,
                 memory: TILE_MEMORY,
             },
@@ -38,6 +41,7 @@ impl Tiling {
                     rows: lane_tile::ROWS * lanes,
                     keys: lane_tile::GROUPS * lanes,
                     columns: lane_tile::OUTPUT_SLOTS / lanes,
+                    outputs: lane_tile::OUTPUT_GROUPS * lanes,
                     lanes,
                     memory: LANE_MEMORY,
                 }

@@ -149,7 +149,7 @@ impl Attention {
     pub fn tune(&self, problem: &Problem, options: &TuneOptions<'_>) -> Result<TuneReport> {
         if problem.goal != Goal::Forward {
             let expected = "a forward pass";
-            return Err(Error::value("problem", expected, "a stage of the scores"));
+            return Err(Error::value("problem", expected, "another problem"));
         }
         let data = Generated::new(problem)?;
         let output = problem.output_dtype;

@@ -140,7 +140,7 @@ fn storage_is_words_or_chunks() {
             let name = variable.name.as_deref().unwrap();
             let is_chunk = ["query", "key", "value"].contains(&name) && key.loads != Loads::Words;
             // The tiled kernels load two elements of a query or key at once.
-            let elements = if shader.is_tiled() && name != "value" {
+            let elements = if shader.loads_pairs() && name != "value" {
                 2
             } else {
                 4

@@ -4,7 +4,3 @@
 fn key_chunk(row: u32, chunk: u32) -> vec4<f32> {
     return widen_halves(key[(row >> 2u) + chunk]);
 }
-
-fn value_chunk(row: u32, chunk: u32) -> vec4<f32> {
-    return widen_halves(value[(row >> 2u) + chunk]);
-}

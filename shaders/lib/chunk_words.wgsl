@@ -1,4 +1,5 @@
-// Chunks of one element, for rows of any alignment, length and storage type.
+// Chunks of one element, for rows of any alignment, length and storage type: of
+// queries and keys.
 
 fn query_chunk(row: u32, chunk: u32) -> vec4<f32> {
     let index = row + chunk;
@@ -8,9 +9,4 @@ fn query_chunk(row: u32, chunk: u32) -> vec4<f32> {
 fn key_chunk(row: u32, chunk: u32) -> vec4<f32> {
     let index = row + chunk;
     return vec4<f32>(widen(key[word_index(index, KV_DTYPE)], index, KV_DTYPE));
-}
-
-fn value_chunk(row: u32, chunk: u32) -> vec4<f32> {
-    let index = row + chunk;
-    return vec4<f32>(widen(value[word_index(index, KV_DTYPE)], index, KV_DTYPE));
 }

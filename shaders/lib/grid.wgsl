@@ -33,22 +33,6 @@ fn key_head(view: View, id: TileId) -> u32 {
     return view.base + (id.batch - params.batch_first) * view.batch + head * view.head;
 }
 
-// The keys that any of the rows [first, end) may see. Both ends of a row's
-// interval grow with the row, so the outer rows decide.
-fn rows_interval(first: u32, end: u32, sequence: Sequence) -> vec2<u32> {
-    let last = min(end, sequence.q_len);
-    if first >= last {
-        return vec2<u32>(0u, 0u);
-    }
-    return vec2<u32>(row_interval(first, sequence).x, row_interval(last - 1u, sequence).y);
-}
-
-// The keys that every one of those rows may see by its interval alone.
-fn rows_common_interval(first: u32, end: u32, sequence: Sequence) -> vec2<u32> {
-    let last = max(min(end, sequence.q_len), first + 1u);
-    return vec2<u32>(row_interval(last - 1u, sequence).x, row_interval(first, sequence).y);
-}
-
 fn component(v: vec4<f32>, index: u32) -> f32 {
     return select(select(v.x, v.y, index == 1u), select(v.z, v.w, index == 3u), index >= 2u);
 }

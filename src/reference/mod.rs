@@ -33,12 +33,14 @@
 //!   have vanished). Such elements are counted apart and prove nothing.
 
 mod compare;
+mod project;
 mod rounding;
 mod row;
 
 use std::ops::Range;
 
 pub use compare::{Comparison, Worst, compare, compare_abs, compare_lse};
+pub use project::project;
 pub use rounding::SAFETY;
 
 use crate::error::{Error, Result, no_memory};
@@ -62,10 +64,10 @@ pub struct Expected {
     pub lse_bound: Vec<f64>,
 }
 
-/// Expected values of one [`Stage`].
+/// Expected values of one [`Stage`], or of a projection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StageExpected {
-    /// (batch entries, heads, rows, Nk) of the ranges asked for.
+    /// (batch entries, heads, rows, Nk) of the ranges asked for, or (B, 1, N, out).
     pub values: Vec<f64>,
     /// Bounds of `values`, as f32.
     pub bound: Vec<f64>,

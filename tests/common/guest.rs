@@ -7,7 +7,7 @@ use wgpu_attention::{
     Region, Stage, Stats, StatsView, TensorView, Workspace,
 };
 
-use super::memory::{GUARD, Image, Images, Layout, Place, create, strides};
+use super::memory::{GUARD, Image, Images, Layout, Place, create, read_back, strides};
 use crate::common::{MaskBits, OwnedCase};
 
 /// How a case is laid out and what is asked for.
@@ -155,55 +155,9 @@ impl<'a> Guest<'a> {
     /// # Errors
     /// If any byte besides the outputs and the workspace has changed.
     pub fn read(&self) -> Result<Ran, String> {
-        let (device, queue) = (self.gpu.device(), self.gpu.queue());
-        let mut encoder = device.create_command_encoder(&Default::default());
-        let staged: Vec<wgpu::Buffer> = self
-            .buffers
-            .iter()
-            .map(|buffer| {
-                let staging = device.create_buffer(&wgpu::BufferDescriptor {
-                    label: None,
-                    size: buffer.size(),
-                    usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
-                    mapped_at_creation: false,
-                });
-                encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, buffer.size());
-                staging
-            })
-            .collect();
-        queue.submit([encoder.finish()]);
-        for staging in &staged {
-            staging.map_async(wgpu::MapMode::Read, .., |_| ());
-        }
-        device
-            .poll(wgpu::PollType::wait_indefinitely())
-            .map_err(|e| e.to_string())?;
-        let mut contents = Vec::new();
-        for (index, (staging, image)) in staged.iter().zip(&self.images).enumerate() {
-            let bytes = staging
-                .get_mapped_range(..)
-                .map_err(|e| e.to_string())?
-                .to_vec();
-            let allowed = image.bytes.iter().zip(&image.written);
-            let changed = bytes
-                .iter()
-                .zip(allowed)
-                .position(|(now, (was, free))| now != was && !free);
-            if let Some(at) = changed {
-                return Err(format!(
-                    "byte {at} of buffer {index} was overwritten ({:?})",
-                    self.places
-                ));
-            }
-            contents.push(bytes);
-        }
-        let widen = |place: Place, dtype: DType| -> Vec<f32> {
-            let bytes = &contents[place.buffer];
-            place
-                .elements()
-                .map(|range| widened(&bytes[range], dtype))
-                .collect()
-        };
+        let contents = read_back(self.gpu, &self.buffers, &self.images)
+            .map_err(|e| format!("{e} ({:?})", self.places))?;
+        let widen = |place: Place, dtype: DType| place.widened(&contents[place.buffer], dtype);
         let out = if self.setup.stage.is_some() {
             DType::F32
         } else {
@@ -216,14 +170,6 @@ impl<'a> Guest<'a> {
                 .stats
                 .map_or_else(Vec::new, |place| widen(place, DType::F32)),
         })
-    }
-}
-
-fn widened(bytes: &[u8], dtype: DType) -> f32 {
-    match dtype {
-        DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()),
-        DType::F16 => half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f32(),
-        DType::BF16 => half::bf16::from_le_bytes(bytes.try_into().unwrap()).to_f32(),
     }
 }
 

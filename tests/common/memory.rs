@@ -1,6 +1,8 @@
 //! Contents of buffers as the host lays them out: strided places between guard
 //! bands, and a record of which bytes may be written.
 
+use wgpu_attention::{Attention, DType};
+
 /// Bytes between operands.
 pub const GUARD: usize = 64;
 
@@ -52,6 +54,14 @@ impl Place {
             let at = (self.offset + steps.sum::<usize>()) * self.size;
             at..at + self.size
         })
+    }
+
+    /// Its elements in the bytes of its buffer, widened to f32.
+    pub fn widened(self, bytes: &[u8], dtype: DType) -> Vec<f32> {
+        let elements = self.elements();
+        elements
+            .map(|range| widened(&bytes[range], dtype))
+            .collect()
     }
 }
 
@@ -175,4 +185,60 @@ pub fn create(device: &wgpu::Device, images: &[Image]) -> Vec<wgpu::Buffer> {
         buffer
     };
     images.iter().map(create).collect()
+}
+
+/// The contents of buffers that were made from images.
+///
+/// # Errors
+/// If any byte has changed that may not be written.
+pub fn read_back(
+    gpu: &Attention,
+    buffers: &[wgpu::Buffer],
+    images: &[Image],
+) -> Result<Vec<Vec<u8>>, String> {
+    let (device, queue) = (gpu.device(), gpu.queue());
+    let mut encoder = device.create_command_encoder(&Default::default());
+    let staged: Vec<wgpu::Buffer> = buffers
+        .iter()
+        .map(|buffer| {
+            let staging = device.create_buffer(&wgpu::BufferDescriptor {
+                label: None,
+                size: buffer.size(),
+                usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+                mapped_at_creation: false,
+            });
+            encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, buffer.size());
+            staging
+        })
+        .collect();
+    queue.submit([encoder.finish()]);
+    for staging in &staged {
+        staging.map_async(wgpu::MapMode::Read, .., |_| ());
+    }
+    device
+        .poll(wgpu::PollType::wait_indefinitely())
+        .map_err(|e| e.to_string())?;
+    let mut contents = Vec::new();
+    for (index, (staging, image)) in staged.iter().zip(images).enumerate() {
+        let mapped = staging.get_mapped_range(..).map_err(|e| e.to_string())?;
+        let bytes = mapped.to_vec();
+        let allowed = image.bytes.iter().zip(&image.written);
+        let changed = bytes
+            .iter()
+            .zip(allowed)
+            .position(|(now, (was, free))| now != was && !free);
+        if let Some(at) = changed {
+            return Err(format!("byte {at} of buffer {index} was overwritten"));
+        }
+        contents.push(bytes);
+    }
+    Ok(contents)
+}
+
+fn widened(bytes: &[u8], dtype: DType) -> f32 {
+    match dtype {
+        DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()),
+        DType::F16 => half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f32(),
+        DType::BF16 => half::bf16::from_le_bytes(bytes.try_into().unwrap()).to_f32(),
+    }
 }

@@ -1,0 +1,73 @@
+//! A projection, Y = X W^T + b: the matrix product of a multi-head layer.
+
+use crate::error::{Error, Result};
+use crate::operands::Operands;
+use crate::options::Options;
+use crate::problem::{Goal, Problem};
+use crate::tensor::TensorView;
+
+/// Y = X W^T + b, as views of the caller's buffers.
+///
+/// An output y(i, j) is the sum over k of x(i, k) w(j, k), accumulated in f32 in the
+/// order of k, plus b(j). Rows are the third axis of every view, widths the last.
+#[derive(Debug, Clone, Copy)]
+pub struct Projection<'a> {
+    /// X, (B, 1, N, in), last axis contiguous.
+    pub input: TensorView<'a>,
+    /// W, (1, 1, out, in), last axis contiguous: the layout of torch's `Linear`.
+    pub weight: TensorView<'a>,
+    /// b, (1, 1, 1, out).
+    pub bias: Option<TensorView<'a>>,
+    /// Y, (B, 1, N, out), last axis contiguous; its storage type is its own.
+    pub output: TensorView<'a>,
+}
+
+impl<'a> Projection<'a> {
+    /// A projection as the operands of [`crate::Prepared::record`]: the input as the
+    /// query, the weight as key and value of every batch entry.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the shapes do not fit each other.
+    pub fn operands(&self) -> Result<Operands<'a>> {
+        let [batch, heads, rows, width] = self.input.shape;
+        if heads != 1 {
+            return Err(Error::shape("input", "(B, 1, N, in)", self.input.shape));
+        }
+        let [one, one_more, outputs, inputs] = self.weight.shape;
+        if (one, one_more) != (1, 1) || inputs != width {
+            let expected = format!("(1, 1, out, {width}), as the input has width {width}");
+            return Err(Error::shape("weight", expected, self.weight.shape));
+        }
+        let expected = [1, 1, 1, outputs];
+        if let Some(bias) = self.bias.filter(|bias| bias.shape != expected) {
+            return Err(Error::shape("bias", format!("{expected:?}"), bias.shape));
+        }
+        let expected = [batch, 1, rows, outputs];
+        if self.output.shape != expected {
+            let expected = format!("{expected:?}");
+            return Err(Error::shape("output", expected, self.output.shape));
+        }
+        let [_, _, row, element] = self.weight.strides;
+        let weight = TensorView {
+            shape: [batch, 1, outputs, width],
+            strides: [0, 0, row, element],
+            ..self.weight
+        };
+        let mut operands = Operands::new(self.input, weight, weight, self.output);
+        operands.bias = self.bias;
+        Ok(operands)
+    }
+}
+
+impl Problem {
+    /// Validates a projection.
+    ///
+    /// # Errors
+    /// As [`Problem::forward`]; errors name the input, the weight, the bias or the
+    /// output.
+    pub fn projection(projection: &Projection<'_>) -> Result<Problem> {
+        let options = Options::default().scale(1.0);
+        let problem = Problem::new(&projection.operands()?, &options, Goal::Projection);
+        problem.map_err(|error| Goal::Projection.in_its_words(error))
+    }
+}
