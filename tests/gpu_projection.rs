@@ -86,10 +86,10 @@ impl Case {
 
     fn expected(&self) -> StageExpected {
         let [input, weight, bias, _] = self.shapes();
-        let bias = match &self.bias {
-            Some(elements) => Some(Tensor::new(elements.data(), bias).unwrap()),
-            None => None,
-        };
+        let bias = self
+            .bias
+            .as_ref()
+            .map(|elements| Tensor::new(elements.data(), bias).unwrap());
         let input = Tensor::new(self.input.data(), input).unwrap();
         let weight = Tensor::new(self.weight.data(), weight).unwrap();
         reference::project(&input, &weight, bias.as_ref(), self.shape.output).unwrap()
@@ -190,7 +190,7 @@ fn storage_types_strides_and_shared_buffers() {
                         output,
                         bias: [None, Some(input), Some(weight)][seed as usize % 3],
                         gap,
-                        one_buffer: seed % 2 == 0,
+                        one_buffer: seed.is_multiple_of(2),
                         ..Shape::f32(3, 19, inputs, 37)
                     };
                     judge(&mut report, shape, seed);
