@@ -60,7 +60,7 @@ fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
 fn lane_projection(problem: &Problem, caps: &DeviceCaps) -> u64 {
     let tiling = Tiling::of(Kernel::LaneBroadcast, problem.dims.v_dim, caps);
     let depth = problem.dims.qk_dim as u64;
-    let runs = u64::from(tiling.outputs / 4);
+    let runs = u64::from(tiling.keys / 4);
     runs * (2 + 4 * 6) + 6 * depth.div_ceil(chunk_elements(problem, caps)) + 8
 }
 

@@ -134,8 +134,6 @@ pub(crate) mod lane_tile {
     pub const ROWS: u32 = 4;
     /// Keys of a lane.
     pub const GROUPS: u32 = 4;
-    /// Outputs of a projection a lane loads the weights of, a multiple of `ROWS`.
-    pub const OUTPUT_GROUPS: u32 = 8;
     /// Value columns times lanes.
     pub const OUTPUT_SLOTS: u32 = 1024;
 }

@@ -95,12 +95,11 @@ pub(crate) fn attention(
     let row_tiles = (chunk.rows.len() as u32).div_ceil(tiling.rows);
     let columns = (problem.dims.v_dim as u32).div_ceil(tiling.columns);
     let key_tiles = (problem.dims.kv_len as u32).div_ceil(tiling.keys);
-    let output_tiles = (problem.dims.kv_len as u32).div_ceil(tiling.outputs);
     if kernel == Kernel::LaneBroadcast {
         params.trips_rows = lane_tile::ROWS;
         params.trips_keys = match problem.goal {
             // Runs of 4 outputs.
-            Goal::Projection => tiling.outputs / 4,
+            Goal::Projection => tiling.keys / 4,
             Goal::Forward | Goal::Stage(..) => tiling.keys,
         };
     }
@@ -126,11 +125,7 @@ pub(crate) fn attention(
     let tiles = row_tiles * heads;
     match (kernel, &problem.goal) {
         (_, Goal::Projection) => {
-            vec![pass(
-                kernel.projection(),
-                output_tiles,
-                tiles * output_tiles,
-            )]
+            vec![pass(kernel.projection(), key_tiles, tiles * key_tiles)]
         }
         (Kernel::LaneBroadcast, _) => vec![pass(Shader::ForwardLanes, columns, tiles * columns)],
         (Kernel::Tiled, _) => vec![pass(Shader::ForwardTiled, columns, tiles * columns)],

@@ -94,14 +94,12 @@ impl Specialization {
     };
 
     /// Names that `#for` may count to, which are constants of the text too.
-    pub(crate) fn counts(self) -> [(&'static str, u32); 6] {
+    pub(crate) fn counts(self) -> [(&'static str, u32); 4] {
         let dims = if self.loads == Loads::Words { 1 } else { 4 };
         [
             ("SUBGROUP", self.lanes.count()),
             ("QUADS", self.lanes.count() / 4),
             ("GROUPS", lane_tile::GROUPS),
-            ("OUTPUT_GROUPS", lane_tile::OUTPUT_GROUPS),
-            ("OUTPUT_HALVES", lane_tile::OUTPUT_GROUPS / lane_tile::ROWS),
             ("DIMS", dims),
         ]
     }

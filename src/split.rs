@@ -172,10 +172,7 @@ pub(crate) fn workgroups(
     let columns = (problem.dims.v_dim as u64).div_ceil(u64::from(tiling.columns));
     let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tiling.keys));
     let most = match kernel {
-        _ if problem.goal == Goal::Projection => {
-            let outputs = problem.dims.kv_len as u64;
-            tiles.saturating_mul(outputs.div_ceil(u64::from(tiling.outputs)))
-        }
+        _ if problem.goal == Goal::Projection => tiles.saturating_mul(keys),
         Kernel::Tiled | Kernel::TiledSubgroup | Kernel::LaneBroadcast => {
             tiles.saturating_mul(columns)
         }

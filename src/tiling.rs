@@ -12,12 +12,10 @@ use crate::specialization::{Lanes, Loads};
 pub(crate) struct Tiling {
     /// Query rows.
     pub rows: u32,
-    /// Keys at a time.
+    /// Keys at a time; outputs of a projection.
     pub keys: u32,
     /// Value columns.
     pub columns: u32,
-    /// Outputs of a projection.
-    pub outputs: u32,
     /// Invocations.
     pub lanes: u32,
     /// Bytes of workgroup memory; a test counts them from the shaders.
@@ -31,7 +29,6 @@ impl Tiling {
                 rows: tile::ROWS,
                 keys: tile::KEYS,
                 columns: tile::RUN * column_runs(kernel, v_dim),
-                outputs: tile::KEYS,
                 lanes: tile::LANES,
                 memory: TILE_MEMORY,
             },
@@ -41,7 +38,6 @@ impl Tiling {
                     rows: lane_tile::ROWS * lanes,
                     keys: lane_tile::GROUPS * lanes,
                     columns: lane_tile::OUTPUT_SLOTS / lanes,
-                    outputs: lane_tile::OUTPUT_GROUPS * lanes,
                     lanes,
                     memory: LANE_MEMORY,
                 }

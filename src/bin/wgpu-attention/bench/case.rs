@@ -5,6 +5,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand_distr::{Distribution, StandardNormal};
 use serde::{Deserialize, Serialize};
+use wgpu_attention::reference;
 use wgpu_attention::{Alignment, DType, Data, Error, Inputs, Options, Tensor, Visibility, Window};
 
 /// Storage type, as the command line takes it.
@@ -52,10 +53,13 @@ pub struct Case {
     pub causal: bool,
     /// The last keys a row sees, its own position included.
     pub window: Option<u32>,
+    /// Not attention but a projection: queries are its rows, keys its outputs,
+    /// head_dim the width of its input.
+    pub projection: bool,
 }
 
 /// The cases that have a name.
-pub const NAMES: [&str; 8] = [
+pub const NAMES: [&str; 10] = [
     "prefill-64",
     "prefill-128",
     "f16-kv",
@@ -64,6 +68,8 @@ pub const NAMES: [&str; 8] = [
     "window-256",
     "long-2048",
     "long",
+    "project-512",
+    "project-1024",
 ];
 
 impl Case {
@@ -82,6 +88,7 @@ impl Case {
             kv_dtype: Storage::F32,
             causal: false,
             window: None,
+            projection: false,
         };
         match name {
             "prefill-64" => {}
@@ -99,6 +106,13 @@ impl Case {
             "long-2048" | "long" => {
                 (case.heads, case.kv_heads) = (1, 1);
                 case.set_len(if name == "long" { 16_384 } else { 2048 });
+            }
+            "project-512" | "project-1024" => {
+                let width = if name == "project-512" { 512 } else { 1024 };
+                (case.heads, case.kv_heads) = (1, 1);
+                (case.head_dim, case.v_dim) = (width, width);
+                case.set_len(width);
+                case.projection = true;
             }
             _ => return None,
         }
@@ -121,12 +135,17 @@ impl Case {
             ("v-dim", self.v_dim),
         ]
         .into_iter()
+        // Those that a projection has not.
+        .filter(|(flag, _)| !self.projection || !["heads", "kv-heads", "v-dim"].contains(flag))
         .flat_map(|(flag, n)| [format!("--{flag}"), n.to_string()])
         .collect();
         flags.extend(["--dtype", self.dtype.name()].map(str::to_owned));
         flags.extend(["--kv-dtype", self.kv_dtype.name()].map(str::to_owned));
         if self.causal {
             flags.push("--causal".to_owned());
+        }
+        if self.projection {
+            flags.push("--projection".to_owned());
         }
         if let Some(window) = self.window {
             flags.extend(["--window".to_owned(), window.to_string()]);
@@ -138,16 +157,29 @@ impl Case {
         [self.batch, self.heads, self.q_len, self.head_dim]
     }
 
+    /// Of the key, or of a projection's weight.
     pub fn key_shape(&self) -> [usize; 4] {
-        [self.batch, self.kv_heads, self.kv_len, self.head_dim]
+        match self.projection {
+            true => [1, 1, self.kv_len, self.head_dim],
+            false => [self.batch, self.kv_heads, self.kv_len, self.head_dim],
+        }
     }
 
+    /// A projection has no value.
     pub fn value_shape(&self) -> [usize; 4] {
-        [self.batch, self.kv_heads, self.kv_len, self.v_dim]
+        match self.projection {
+            true => [0; 4],
+            false => [self.batch, self.kv_heads, self.kv_len, self.v_dim],
+        }
     }
 
     pub fn output_shape(&self) -> [usize; 4] {
-        [self.batch, self.heads, self.q_len, self.v_dim]
+        let width = if self.projection {
+            self.kv_len
+        } else {
+            self.v_dim
+        };
+        [self.batch, self.heads, self.q_len, width]
     }
 
     pub fn options(&self) -> Result<Options, Error> {
@@ -177,8 +209,12 @@ impl Case {
         Ok(heads * seen.sum::<f64>())
     }
 
-    /// Floating-point operations: 2 (Dqk + Dv) a counted pair.
+    /// Floating-point operations: 2 (Dqk + Dv) a counted pair; of a projection 2 a
+    /// row, input and output.
     pub fn flops(&self) -> Result<f64, Error> {
+        if self.projection {
+            return Ok(self.pairs()? * 2.0 * self.head_dim as f64);
+        }
         Ok(self.pairs()? * 2.0 * (self.head_dim + self.v_dim) as f64)
     }
 
@@ -195,6 +231,17 @@ impl Case {
 
     /// The shape in a line.
     pub fn describe(&self) -> String {
+        if self.projection {
+            return format!(
+                "projection, batch {}, rows {}, inputs {}, outputs {}, {} with {} weights",
+                self.batch,
+                self.q_len,
+                self.head_dim,
+                self.kv_len,
+                self.dtype.name(),
+                self.kv_dtype.name(),
+            );
+        }
         let mut text = format!(
             "batch {}, heads {}{}, queries {}, keys {}, head_dim {}{}, {}",
             self.batch,
@@ -271,6 +318,24 @@ impl Values {
         }
     }
 
+    /// What the oracle says of chosen rows, each a row of every head: the rows of
+    /// the output and their bounds, stored as `dtype`.
+    pub fn expected(&self, rows: &[usize], dtype: DType) -> Result<[Vec<f64>; 2], Error> {
+        if !self.case.projection {
+            let (inputs, options) = (self.inputs()?, self.case.options()?);
+            let expected = reference::forward_rows(&inputs, &options, dtype, rows)?;
+            return Ok([expected.output, expected.output_bound]);
+        }
+        let [input, weight, _] = self.data();
+        let width = self.case.head_dim;
+        let rows_of_input = rows.iter().flat_map(|row| row * width..(row + 1) * width);
+        let chosen: Vec<f32> = rows_of_input.map(|index| input.get(index)).collect();
+        let chosen = Tensor::f32(&chosen, [1, 1, rows.len(), width])?;
+        let weight = Tensor::new(weight, self.case.key_shape())?;
+        let expected = reference::project(&chosen, &weight, None, dtype)?;
+        Ok([expected.values, expected.bound])
+    }
+
     /// As the oracle takes them.
     pub fn inputs(&self) -> Result<Inputs<'_>, Error> {
         let [query, key, value] = self.data();
@@ -304,6 +369,7 @@ mod tests {
         assert_eq!(flops("prefill-64"), dense);
         assert_eq!(flops("causal"), dense / 2.0);
         assert_eq!(flops("f16-kv"), dense);
+        assert_eq!(flops("project-512"), 2.0 * 512f64.powi(3));
         // Row i sees min(i + 1, 256) keys.
         let seen = (1..=256).sum::<u64>() + (4096 - 256) * 256;
         assert_eq!(flops("window-256"), 4.0 * 8.0 * 64.0 * seen as f64);
@@ -324,6 +390,8 @@ mod tests {
         assert_eq!(Case::named("prefill-64").unwrap().bytes(), 4.0 * one * 4.0);
         let halves = 2.0 * one * 4.0 + 2.0 * one * 2.0;
         assert_eq!(Case::named("f16-kv").unwrap().bytes(), halves);
+        let project = Case::named("project-512").unwrap().bytes();
+        assert_eq!(project, 3.0 * 512.0 * 512.0 * 4.0);
     }
 
     #[test]

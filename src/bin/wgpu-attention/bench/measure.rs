@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::index;
-use wgpu_attention::reference::{self, Expected};
+use wgpu_attention::reference;
 use wgpu_attention::{
-    Attention, DType, Error, Kernel, Operands, Plan, PlanOptions, Problem, TensorView, Workspace,
-    wgpu,
+    Attention, DType, Error, Kernel, Operands, Plan, PlanOptions, Problem, Projection, TensorView,
+    Workspace, wgpu,
 };
 
 use super::case::{Case, Values};
@@ -97,7 +97,8 @@ pub fn measure(
 struct Check {
     rows: Vec<usize>,
     dim: usize,
-    expected: [Expected; 2],
+    /// Values and bounds, stored as the case's type and as f32.
+    expected: [[Vec<f64>; 2]; 2],
 }
 
 impl Check {
@@ -106,12 +107,13 @@ impl Check {
         let mut rng = StdRng::seed_from_u64(31);
         let mut rows = index::sample(&mut rng, count, SAMPLED_ROWS.min(count)).into_vec();
         rows.extend([0, count - 1]);
-        let inputs = values.inputs()?;
-        let options = case.options()?;
-        let expected = |dtype: DType| reference::forward_rows(&inputs, &options, dtype, &rows);
+        let stored = case.dtype.dtype();
         Ok(Check {
-            expected: [expected(case.dtype.dtype())?, expected(DType::F32)?],
-            dim: case.v_dim,
+            expected: [
+                values.expected(&rows, stored)?,
+                values.expected(&rows, DType::F32)?,
+            ],
+            dim: case.output_shape()[3],
             rows,
         })
     }
@@ -124,11 +126,11 @@ impl Check {
             all[start..start + self.dim].iter().copied()
         });
         let sampled: Vec<f32> = sampled.collect();
-        let expected = match dtype {
+        let [expected, bound] = match dtype {
             DType::F32 => &self.expected[1],
             _ => &self.expected[0],
         };
-        let compared = reference::compare(&sampled, &expected.output, &expected.output_bound);
+        let compared = reference::compare(&sampled, expected, bound);
         match compared {
             Ok(comparison) if comparison.passed() => None,
             Ok(comparison) => Some(format!("against float64: {comparison}")),
@@ -191,13 +193,22 @@ impl Bench<'_> {
         let value_buffer = clock.filled("value", value.bytes());
         let size = (count as u64 * dtype.size()).next_multiple_of(4);
         let output_buffer = clock.filled("output", &vec![0xff; size as usize]);
-        let operands = Operands::new(
-            TensorView::bhsd(&query_buffer, query.dtype(), case.query_shape(), 0)?,
-            TensorView::bhsd(&key_buffer, key.dtype(), case.key_shape(), 0)?,
-            TensorView::bhsd(&value_buffer, value.dtype(), case.value_shape(), 0)?,
-            TensorView::bhsd(&output_buffer, dtype, case.output_shape(), 0)?,
-        );
-        let problem = Problem::forward(&operands, &case.options()?)?;
+        let query = TensorView::bhsd(&query_buffer, query.dtype(), case.query_shape(), 0)?;
+        let key = TensorView::bhsd(&key_buffer, key.dtype(), case.key_shape(), 0)?;
+        let value = TensorView::bhsd(&value_buffer, value.dtype(), case.value_shape(), 0)?;
+        let output = TensorView::bhsd(&output_buffer, dtype, case.output_shape(), 0)?;
+        let (operands, problem) = if case.projection {
+            let projection = Projection {
+                input: query,
+                weight: key,
+                bias: None,
+                output,
+            };
+            (projection.operands()?, Problem::projection(&projection)?)
+        } else {
+            let operands = Operands::new(query, key, value, output);
+            (operands, Problem::forward(&operands, &case.options()?)?)
+        };
         let mut options = PlanOptions::default();
         options.kernel = kernel;
         let plan = match Plan::new(&problem, self.attention.caps(), &options) {

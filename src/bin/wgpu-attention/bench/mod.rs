@@ -30,7 +30,8 @@ use measure::{Budget, Contender, measure};
 /// what the adapter itself reaches in registers and when copying.
 ///
 /// A forward pass counts 4 B H Nq Nk D operations, half of it for a causal
-/// square, only the visible pairs for windows; bytes are those of the operands,
+/// square, only the visible pairs for windows; a projection 2 a row, input and
+/// output; bytes are those of the operands,
 /// each once. Every result is compared with float64 before its time is
 /// printed. Without a case and a shape it measures prefill-64.
 #[derive(Debug, Args)]
@@ -108,6 +109,10 @@ pub struct Shape {
     /// A query sees the last N keys up to its own position, itself included.
     #[arg(long, value_name = "N")]
     window: Option<u32>,
+    /// Not attention but a projection, X W^T: q-len rows, head-dim inputs, kv-len
+    /// outputs.
+    #[arg(long, conflicts_with_all = ["causal", "window", "heads", "kv_heads", "v_dim"])]
+    projection: bool,
 }
 
 fn case_names() -> clap::builder::PossibleValuesParser {
@@ -131,7 +136,8 @@ impl Shape {
     /// The case that the flags give.
     pub fn case(&self) -> Result<Case, Stop> {
         let base = Case::named("prefill-64").ok_or("no base case")?;
-        let heads = self.heads.unwrap_or(base.heads);
+        let most_heads = if self.projection { 1 } else { base.heads };
+        let heads = self.heads.unwrap_or(most_heads);
         let q_len = self.q_len.unwrap_or(base.q_len);
         let head_dim = self.head_dim.unwrap_or(base.head_dim);
         let dtype = self.dtype.unwrap_or(base.dtype);
@@ -148,6 +154,7 @@ impl Shape {
             kv_dtype: self.kv_dtype.unwrap_or(dtype),
             causal: self.causal,
             window: self.window,
+            projection: self.projection,
         };
         let axes = [
             ("batch", case.batch),

@@ -22,6 +22,9 @@ const MOST_KEYS: usize = 65_535 / 3;
 impl Plain {
     /// Why the device cannot run it, if it can't.
     pub fn misfit(case: &Case, limits: &wgpu::Limits) -> Option<String> {
+        if case.projection {
+            return Some("it is attention, not a projection".to_owned());
+        }
         let bytes = Plain::score_bytes(case);
         let most = limits
             .max_storage_buffer_binding_size
