@@ -4,6 +4,7 @@ use crate::attention::Attention;
 use crate::device::AdapterOptions;
 use crate::error::Result;
 use crate::host::{Inputs, Outputs, Tensor};
+use crate::multi_head::{MultiHeadInputs, UploadedMultiHead};
 use crate::options::Options;
 use crate::problem::Region;
 use crate::stage::Stage;
@@ -53,6 +54,14 @@ impl Attention {
         pollster::block_on(self.run_async(inputs, options))
     }
 
+    /// Blocking form of [`Attention::multi_head_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn multi_head(&self, inputs: &MultiHeadInputs<'_>, options: &Options) -> Result<Vec<f32>> {
+        pollster::block_on(self.multi_head_async(inputs, options))
+    }
+
     /// Blocking form of [`Attention::stage_async`].
     ///
     /// # Errors
@@ -65,6 +74,16 @@ impl Attention {
         region: &Region,
     ) -> Result<Vec<f32>> {
         pollster::block_on(self.stage_async(inputs, options, stage, region))
+    }
+}
+
+impl UploadedMultiHead {
+    /// Blocking form of [`UploadedMultiHead::read_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&self) -> Result<Vec<f32>> {
+        pollster::block_on(self.read_async())
     }
 }
 

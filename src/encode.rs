@@ -10,7 +10,7 @@ use crate::pipeline::scoped;
 use crate::plan::Pass;
 use crate::problem::{Call, Geometry, Goal, PHASE};
 use crate::spans::NamedSpans;
-use crate::tensor::{List, Span};
+use crate::tensor::{Home, List, Span};
 
 /// Scratch memory that a plan asked for with [`crate::Plan::workspace_bytes`].
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +74,7 @@ impl Prepared {
         Ok(())
     }
 
-    fn dispatch(&self, pass: &mut wgpu::ComputePass<'_>, groups: &BindGroups) {
+    pub(crate) fn dispatch(&self, pass: &mut wgpu::ComputePass<'_>, groups: &BindGroups) {
         let passes = self.plan.passes.iter().zip(&self.pipelines);
         for ((planned, pipeline), group) in passes.zip(groups.iter()) {
             pass.set_pipeline(&pipeline.pipeline);
@@ -85,7 +85,7 @@ impl Prepared {
 
     /// Checks everything that would otherwise surface at the caller's
     /// `finish()`, then makes the bind groups.
-    fn bind_groups(
+    pub(crate) fn bind_groups(
         &self,
         operands: &Operands<'_>,
         workspace: Option<Workspace<'_>>,
@@ -240,7 +240,7 @@ impl Prepared {
             });
         }
         let span = Span {
-            buffer: workspace.buffer,
+            home: Home::Buffer(workspace.buffer),
             bytes: workspace.offset..end,
         };
         for (other, other_span, _) in NamedSpans::of(operands).iter() {
@@ -251,7 +251,7 @@ impl Prepared {
                     ranges: format!("{:?} and {:?}", span.bytes, other_span.bytes),
                 });
             }
-            if span.buffer == other_span.buffer && !self.plan.shared {
+            if span.home == other_span.home && !self.plan.shared {
                 return Err(Error::PlanMismatch {
                     operand: "workspace",
                     expected: "a buffer of its own (see PlanOptions::shared_buffers)".to_owned(),
@@ -271,7 +271,7 @@ const MOST_BINDINGS: usize = 9;
 const FEW: usize = 12;
 
 /// One bind group a dispatch, all made before the first is recorded.
-struct BindGroups {
+pub(crate) struct BindGroups {
     few: [Option<wgpu::BindGroup>; FEW],
     /// Used instead of `few` by plans with more dispatches.
     many: Vec<Option<wgpu::BindGroup>>,
@@ -346,26 +346,27 @@ impl<'a> Resolver<'a> {
         let o = self.operands;
         let prepared = self.prepared;
         let plan = &prepared.plan;
-        let aligned = |span: Span<'a>| (span.buffer, span.bytes.start / PHASE * PHASE);
+        let aligned =
+            |span: Span<'a>| Some((span.home.buffer()?, span.bytes.start / PHASE * PHASE));
         let workspace = |at: u64| self.workspace.map(|w| (w.buffer, w.offset + at));
         let constants = || prepared.constants.as_ref().map(|buffer| (buffer, 0));
         let found = match slot {
-            Slot::Query => Some(aligned(o.query.span())),
-            Slot::Key => Some(aligned(o.key.span())),
-            Slot::Value => Some(aligned(o.value.span())),
-            Slot::Output => Some(aligned(o.output.span())),
-            Slot::Stats => o.stats.map(|s| aligned(s.span())),
-            Slot::Bias => o.bias.map(|b| aligned(b.span())),
-            Slot::Mask => o.mask.map(|m| aligned(m.span())),
+            Slot::Query => aligned(o.query.span()),
+            Slot::Key => aligned(o.key.span()),
+            Slot::Value => aligned(o.value.span()),
+            Slot::Output => aligned(o.output.span()),
+            Slot::Stats => o.stats.and_then(|s| aligned(s.span())),
+            Slot::Bias => o.bias.and_then(|b| aligned(b.span())),
+            Slot::Mask => o.mask.and_then(|m| aligned(m.span())),
             Slot::Scores => match &plan.problem.goal {
-                Goal::Stage(..) => Some(aligned(o.output.span())),
+                Goal::Stage(..) => aligned(o.output.span()),
                 Goal::Forward | Goal::Projection => workspace(plan.scores_start),
             },
             Slot::Aux if plan.problem.has_device_lists() => workspace(0),
             Slot::Aux => constants(),
             Slot::Source => match planned.source {
                 None => constants(),
-                Some(kind) => list_span(o, kind).map(aligned),
+                Some(kind) => list_span(o, kind).and_then(aligned),
             },
         };
         found.ok_or_else(|| internal(slot.name()))

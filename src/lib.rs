@@ -100,6 +100,7 @@ mod lists;
 mod loops;
 mod mask;
 mod modules;
+mod multi_head;
 mod operands;
 mod options;
 mod params;
@@ -144,6 +145,10 @@ pub use host::{
 };
 pub use kernel::Kernel;
 pub use mask::Visibility;
+pub use multi_head::{
+    HostLinear, InProjections, Linear, MultiHeadDims, MultiHeadInputs, MultiHeadOperands,
+    MultiHeadPlan, PreparedMultiHead, UploadedMultiHead,
+};
 pub use operands::Operands;
 pub use options::{Alignment, Options, Window};
 pub use plan::{Plan, PlanOptions};

@@ -72,19 +72,23 @@ impl<'a> NamedSpans<'a> {
 pub(crate) fn check_usage(spans: &NamedSpans<'_>) -> Result<()> {
     for (operand, span, _) in spans.iter() {
         let needed = wgpu::BufferUsages::STORAGE;
-        if !span.buffer.usage().contains(needed) {
+        // A workspace is checked when it is there.
+        let Some(buffer) = span.home.buffer() else {
+            continue;
+        };
+        if !buffer.usage().contains(needed) {
             return Err(Error::Usage {
                 operand,
                 needed,
-                actual: span.buffer.usage(),
+                actual: buffer.usage(),
             });
         }
         // Views check this when they are made; lists have no constructor.
-        if span.bytes.end > span.buffer.size() {
+        if span.bytes.end > buffer.size() {
             return Err(Error::BufferTooSmall {
                 operand,
                 needed: span.bytes.end,
-                size: span.buffer.size(),
+                size: buffer.size(),
             });
         }
     }
@@ -109,7 +113,7 @@ pub(crate) fn check_overlap(spans: &NamedSpans<'_>) -> Result<bool> {
                     ranges: format!("{:?} and {:?}", span.bytes, other_span.bytes),
                 });
             }
-            shared |= !other_written && span.buffer == other_span.buffer;
+            shared |= !other_written && span.home == other_span.home;
         }
     }
     Ok(shared)

@@ -5,13 +5,30 @@ use std::ops::Range;
 use crate::error::{Error, Result};
 use crate::host::{DType, Polarity};
 
+/// What a view lies in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Home<'a> {
+    Buffer(&'a wgpu::Buffer),
+    /// The workspace of a multi-head layer, which has no buffer until it is recorded.
+    Workspace,
+}
+
+impl<'a> Home<'a> {
+    pub fn buffer(self) -> Option<&'a wgpu::Buffer> {
+        match self {
+            Home::Buffer(buffer) => Some(buffer),
+            Home::Workspace => None,
+        }
+    }
+}
+
 /// A tensor of four logical axes (batch, heads, sequence, head_dim) within a
 /// buffer; for a bias (batch, query heads, queries, keys).
 ///
 /// A view may start at any element. Strides are in elements; 0 broadcasts.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorView<'a> {
-    pub(crate) buffer: &'a wgpu::Buffer,
+    pub(crate) home: Home<'a>,
     pub(crate) dtype: DType,
     pub(crate) shape: [usize; 4],
     pub(crate) strides: [usize; 4],
@@ -32,7 +49,7 @@ impl<'a> TensorView<'a> {
         offset: usize,
     ) -> Result<Self> {
         let view = TensorView {
-            buffer,
+            home: Home::Buffer(buffer),
             dtype,
             shape,
             strides,
@@ -40,6 +57,34 @@ impl<'a> TensorView<'a> {
         };
         check_fit("tensor", buffer, &shape, &strides, offset, dtype.size())?;
         Ok(view)
+    }
+
+    /// Rows of a multi-head layer or a projection, (batch, tokens, width) contiguous
+    /// from element `offset` on: a view of shape (batch, 1, tokens, width).
+    ///
+    /// # Errors
+    /// As [`TensorView::strided`].
+    pub fn tokens(
+        buffer: &'a wgpu::Buffer,
+        dtype: DType,
+        [batch, tokens, width]: [usize; 3],
+        offset: usize,
+    ) -> Result<Self> {
+        TensorView::bhsd(buffer, dtype, [batch, 1, tokens, width], offset)
+    }
+
+    /// A weight, (out, in) contiguous from element `offset` on: a view of shape
+    /// (1, 1, out, in).
+    ///
+    /// # Errors
+    /// As [`TensorView::strided`].
+    pub fn matrix(
+        buffer: &'a wgpu::Buffer,
+        dtype: DType,
+        [rows, columns]: [usize; 2],
+        offset: usize,
+    ) -> Result<Self> {
+        TensorView::bhsd(buffer, dtype, [1, 1, rows, columns], offset)
     }
 
     /// Memory order (batch, heads, sequence, head_dim), contiguous, from element
@@ -120,7 +165,7 @@ impl<'a> TensorView<'a> {
 
     pub(crate) fn span(&self) -> Span<'a> {
         let size = self.dtype.size();
-        Span::new(self.buffer, &self.shape, &self.strides, self.offset, size)
+        Span::new(self.home, &self.shape, &self.strides, self.offset, size)
     }
 }
 
@@ -232,7 +277,8 @@ impl<'a> MaskView<'a> {
     pub(crate) fn span(&self) -> Span<'a> {
         let shape = self.storage_shape();
         let size = self.element_size();
-        Span::new(self.buffer, &shape, &self.strides, self.offset, size)
+        let home = Home::Buffer(self.buffer);
+        Span::new(home, &shape, &self.strides, self.offset, size)
     }
 }
 
@@ -290,7 +336,8 @@ impl<'a> StatsView<'a> {
 
     pub(crate) fn span(&self) -> Span<'a> {
         let full = self.storage_shape();
-        Span::new(self.buffer, &full, &contiguous(full), self.offset, 4)
+        let home = Home::Buffer(self.buffer);
+        Span::new(home, &full, &contiguous(full), self.offset, 4)
     }
 }
 
@@ -327,7 +374,8 @@ impl<'a, T> List<'a, T> {
                 len,
             } => {
                 let shape = [1, 1, 1, len];
-                Some(Span::new(buffer, &shape, &[0, 0, 0, 1], offset as u64, 4))
+                let home = Home::Buffer(buffer);
+                Some(Span::new(home, &shape, &[0, 0, 0, 1], offset as u64, 4))
             }
         }
     }
@@ -336,13 +384,13 @@ impl<'a, T> List<'a, T> {
 /// A byte range of a buffer.
 #[derive(Debug, Clone)]
 pub(crate) struct Span<'a> {
-    pub buffer: &'a wgpu::Buffer,
+    pub home: Home<'a>,
     pub bytes: Range<u64>,
 }
 
 impl<'a> Span<'a> {
     fn new(
-        buffer: &'a wgpu::Buffer,
+        home: Home<'a>,
         shape: &[usize; 4],
         strides: &[usize; 4],
         offset: u64,
@@ -352,13 +400,13 @@ impl<'a> Span<'a> {
         let start = offset.saturating_mul(size);
         let end = start.saturating_add(count.saturating_mul(size));
         Span {
-            buffer,
+            home,
             bytes: start..end,
         }
     }
 
     pub fn overlaps(&self, other: &Span<'_>) -> bool {
-        self.buffer == other.buffer
+        self.home == other.home
             && !self.bytes.is_empty()
             && !other.bytes.is_empty()
             && self.bytes.start < other.bytes.end

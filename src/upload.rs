@@ -38,7 +38,7 @@ struct Buffers {
 
 /// Lists stay on the host: they become part of the plan.
 #[derive(Debug, Default)]
-struct Lists {
+pub(crate) struct Lists {
     kv_lengths: Option<Vec<u32>>,
     q_lengths: Option<Vec<u32>>,
     offsets: Option<Vec<i32>>,
@@ -48,14 +48,14 @@ struct Lists {
 }
 
 #[derive(Debug)]
-struct Stored {
+pub(crate) struct Stored {
     buffer: wgpu::Buffer,
     dtype: DType,
     shape: [usize; 4],
 }
 
 #[derive(Debug)]
-struct StoredMask {
+pub(crate) struct StoredMask {
     buffer: wgpu::Buffer,
     bits: bool,
     shape: [usize; 4],
@@ -164,16 +164,11 @@ impl Attention {
         stats: Option<[usize; 3]>,
     ) -> Result<Buffers> {
         let result = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
-        let output_bytes = output_shape.iter().map(|&n| n as u64).product::<u64>() * output.size();
         Ok(Buffers {
             query: self.store_tensor("query", &inputs.query)?,
             key: self.store_tensor("key", &inputs.key)?,
             value: self.store_tensor("value", &inputs.value)?,
-            output: Stored {
-                buffer: self.empty("output", output_bytes, result)?,
-                dtype: output,
-                shape: output_shape,
-            },
+            output: self.store_output(output, output_shape)?,
             bias: match &inputs.bias {
                 Some(bias) => Some(self.store_tensor("bias", bias)?),
                 None => None,
@@ -192,7 +187,18 @@ impl Attention {
         })
     }
 
-    fn store_tensor(&self, label: &str, tensor: &Tensor<'_>) -> Result<Stored> {
+    /// An output that can be read.
+    pub(crate) fn store_output(&self, dtype: DType, shape: [usize; 4]) -> Result<Stored> {
+        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
+        let bytes = shape.iter().map(|&n| n as u64).product::<u64>() * dtype.size();
+        Ok(Stored {
+            buffer: self.empty("output", bytes, usage)?,
+            dtype,
+            shape,
+        })
+    }
+
+    pub(crate) fn store_tensor(&self, label: &str, tensor: &Tensor<'_>) -> Result<Stored> {
         Ok(Stored {
             buffer: self.filled(label, tensor.data().bytes(), wgpu::BufferUsages::STORAGE)?,
             dtype: tensor.dtype(),
@@ -200,7 +206,7 @@ impl Attention {
         })
     }
 
-    fn store_mask(&self, mask: &BoolMask<'_>) -> Result<StoredMask> {
+    pub(crate) fn store_mask(&self, mask: &BoolMask<'_>) -> Result<StoredMask> {
         let (bytes, bits): (&[u8], bool) = match mask.data() {
             MaskData::Bytes(bytes) => (bytes, false),
             MaskData::Bits(words) => (bytemuck::cast_slice(words), true),
@@ -234,7 +240,12 @@ impl Attention {
     }
 
     /// A buffer of at least `bytes` bytes.
-    fn empty(&self, label: &str, bytes: u64, usage: wgpu::BufferUsages) -> Result<wgpu::Buffer> {
+    pub(crate) fn empty(
+        &self,
+        label: &str,
+        bytes: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer> {
         self.create(label, bytes, usage, false)
     }
 
@@ -271,8 +282,37 @@ impl Attention {
     }
 }
 
+impl Stored {
+    pub fn view(&self) -> Result<TensorView<'_>> {
+        TensorView::bhsd(&self.buffer, self.dtype, self.shape, 0)
+    }
+
+    /// Its elements, widened to f32.
+    pub async fn read(&self, attention: &Attention) -> Result<Vec<f32>> {
+        let count: usize = self.shape.iter().product();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = (count as u64 * self.dtype.size()).next_multiple_of(4);
+        let (device, queue) = (attention.device(), attention.queue());
+        let bytes = read_bytes(device, queue, &self.buffer, bytes).await?;
+        let mut values = widen(&bytes, self.dtype);
+        values.truncate(count);
+        Ok(values)
+    }
+}
+
+impl StoredMask {
+    pub fn view(&self) -> Result<MaskView<'_>> {
+        match self.bits {
+            true => MaskView::bits(&self.buffer, self.shape, 0, self.polarity),
+            false => MaskView::bytes(&self.buffer, self.shape, 0, self.polarity),
+        }
+    }
+}
+
 impl Lists {
-    fn of(inputs: &Inputs<'_>) -> Self {
+    pub fn of(inputs: &Inputs<'_>) -> Self {
         Lists {
             kv_lengths: inputs.kv_lengths.map(<[u32]>::to_vec),
             q_lengths: inputs.q_lengths.map(<[u32]>::to_vec),
@@ -282,39 +322,34 @@ impl Lists {
             sinks: inputs.sinks.map(<[f32]>::to_vec),
         }
     }
+
+    pub fn add_to<'a>(&'a self, mut operands: Operands<'a>) -> Operands<'a> {
+        operands.kv_lengths = self.kv_lengths.as_deref().map(List::Host);
+        operands.q_lengths = self.q_lengths.as_deref().map(List::Host);
+        operands.offsets = self.offsets.as_deref().map(List::Host);
+        if let Some((queries, keys)) = &self.segments {
+            operands = operands.segments(List::Host(queries), List::Host(keys));
+        }
+        operands.alibi_slopes = self.alibi_slopes.as_deref().map(List::Host);
+        operands.sinks = self.sinks.as_deref().map(List::Host);
+        operands
+    }
 }
 
 impl Buffers {
     fn operands<'a>(&'a self, lists: &'a Lists) -> Result<Operands<'a>> {
-        let view = |s: &'a Stored| TensorView::bhsd(&s.buffer, s.dtype, s.shape, 0);
         let mut operands = Operands::new(
-            view(&self.query)?,
-            view(&self.key)?,
-            view(&self.value)?,
-            view(&self.output)?,
+            self.query.view()?,
+            self.key.view()?,
+            self.value.view()?,
+            self.output.view()?,
         );
         if let Some((buffer, shape)) = &self.stats {
             operands.stats = Some(StatsView::new(buffer, Stats::Lse, *shape, 0)?);
         }
-        if let Some(bias) = &self.bias {
-            operands.bias = Some(view(bias)?);
-        }
-        if let Some(m) = &self.mask {
-            let view = match m.bits {
-                true => MaskView::bits(&m.buffer, m.shape, 0, m.polarity),
-                false => MaskView::bytes(&m.buffer, m.shape, 0, m.polarity),
-            };
-            operands.mask = Some(view?);
-        }
-        operands.kv_lengths = lists.kv_lengths.as_deref().map(List::Host);
-        operands.q_lengths = lists.q_lengths.as_deref().map(List::Host);
-        operands.offsets = lists.offsets.as_deref().map(List::Host);
-        if let Some((queries, keys)) = &lists.segments {
-            operands = operands.segments(List::Host(queries), List::Host(keys));
-        }
-        operands.alibi_slopes = lists.alibi_slopes.as_deref().map(List::Host);
-        operands.sinks = lists.sinks.as_deref().map(List::Host);
-        Ok(operands)
+        operands.bias = self.bias.as_ref().map(Stored::view).transpose()?;
+        operands.mask = self.mask.as_ref().map(StoredMask::view).transpose()?;
+        Ok(lists.add_to(operands))
     }
 }
 
@@ -360,15 +395,7 @@ impl Uploaded {
     pub async fn read_async(&self) -> Result<Outputs> {
         let attention = &self.prepared.attention;
         let (device, queue) = (attention.device(), attention.queue());
-        let out = &self.buffers.output;
-        let count: usize = out.shape.iter().product();
-        let bytes = (count as u64 * out.dtype.size()).next_multiple_of(4);
-        let bytes = match count {
-            0 => Vec::new(),
-            _ => read_bytes(device, queue, &out.buffer, bytes).await?,
-        };
-        let mut output = widen(&bytes, out.dtype);
-        output.truncate(count);
+        let output = self.buffers.output.read(attention).await?;
         let lse = match &self.buffers.stats {
             Some((buffer, shape)) => {
                 let rows = shape.iter().product::<usize>() as u64;

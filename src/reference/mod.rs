@@ -33,6 +33,7 @@
 //!   have vanished). Such elements are counted apart and prove nothing.
 
 mod compare;
+mod multi_head;
 mod project;
 mod rounding;
 mod row;
@@ -40,6 +41,7 @@ mod row;
 use std::ops::Range;
 
 pub use compare::{Comparison, Worst, compare, compare_abs, compare_lse};
+pub use multi_head::multi_head;
 pub use project::project;
 pub use rounding::SAFETY;
 

@@ -88,6 +88,9 @@ fn dot(x: &[f64], errors: Option<&[f64]>, w: &[f64]) -> Approx {
         inputs += x.abs() + w.abs();
         inherited += errors.map_or(0.0, |errors| errors[k] * w.abs());
     }
+    if inherited == f64::INFINITY {
+        return Approx::UNDETERMINED;
+    }
     if inputs.is_nan() {
         return Approx::NAN;
     }

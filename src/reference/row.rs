@@ -17,6 +17,16 @@ pub(super) struct Row<'a> {
     h: usize,
     i: usize,
     query: Vec<f64>,
+    inexact: Option<&'a Inexact>,
+}
+
+/// How far each element of query, key and value may be away, where an f32
+/// computation made them.
+#[derive(Debug)]
+pub(super) struct Inexact {
+    pub query: Vec<f64>,
+    pub key: Vec<f64>,
+    pub value: Vec<f64>,
 }
 
 /// A visible key of a row.
@@ -62,7 +72,29 @@ impl<'a> Row<'a> {
             h,
             i,
             query: vector(&inputs.query, [b, h, i]).collect(),
+            inexact: None,
         }
+    }
+
+    /// The row where its operands are known to some accuracy only.
+    pub fn inexact(mut self, inexact: &'a Inexact) -> Self {
+        self.inexact = Some(inexact);
+        self
+    }
+
+    /// What errors of query and key do to `q . k`.
+    fn inherited(&self, j: usize) -> f64 {
+        let Some(Inexact { query, key, .. }) = self.inexact else {
+            return 0.0;
+        };
+        let (at, of_key) = ([self.b, self.h, self.i], [self.b, self.kv_head(), j]);
+        let errors = query[elements(&self.inputs.query, at)].iter();
+        let key_errors = key[elements(&self.inputs.key, of_key)].iter();
+        let keys = vector(&self.inputs.key, of_key);
+        let pairs = self.query.iter().zip(errors).zip(keys.zip(key_errors));
+        pairs
+            .map(|((q, of_q), (k, of_k))| q.abs() * of_k + k.abs() * of_q + of_q * of_k)
+            .sum()
     }
 
     fn kv_head(&self) -> usize {
@@ -113,7 +145,7 @@ impl<'a> Row<'a> {
         let flushed = (1.0 + scale) * (terms as f64 + inputs);
         Approx {
             value: self.scale * dot,
-            error: U * rounding + TINY * flushed,
+            error: U * rounding + TINY * flushed + scale * self.inherited(j),
         }
     }
 
@@ -283,9 +315,27 @@ impl<'a> Row<'a> {
                 spread.push(softmax.sink_error, mean.value);
             }
         }
-        (0..columns)
-            .map(|d| self.column(softmax, d, mean[d], spread[d]))
-            .collect()
+        let column = |d: usize| {
+            let inherited = self.inherited_by_output(softmax, d);
+            let column = self.column(softmax, d, mean[d], spread[d]);
+            column.map(|value, error| Approx {
+                value,
+                error: error + inherited,
+            })
+        };
+        (0..columns).map(column).collect()
+    }
+
+    /// What errors of the values do to a column.
+    fn inherited_by_output(&self, softmax: &Softmax, d: usize) -> f64 {
+        let Some(Inexact { value, .. }) = self.inexact else {
+            return 0.0;
+        };
+        let of_key = |key: &Key| {
+            let row = elements(&self.inputs.value, [self.b, self.kv_head(), key.j]);
+            (key.probability.value + key.weight_error) * value[row.start + d]
+        };
+        softmax.keys.iter().map(of_key).sum()
     }
 
     fn column(&self, softmax: &Softmax, d: usize, mean: Sum, spread: Spread) -> Approx {
@@ -424,8 +474,13 @@ fn rises(scores: &[(usize, Approx)]) -> f64 {
 
 /// The last axis of a tensor at `[b, h, i]`, exactly.
 fn vector<'a>(tensor: &Tensor<'a>, at: [usize; 3]) -> impl Iterator<Item = f64> + use<'a> {
+    let data: Data<'a> = tensor.data();
+    elements(tensor, at).map(move |index| f64::from(data.get(index)))
+}
+
+/// The flat indices of the last axis of a tensor at `[b, h, i]`.
+fn elements(tensor: &Tensor<'_>, at: [usize; 3]) -> std::ops::Range<usize> {
     let [_, heads, len, dim] = tensor.shape();
     let start = ((at[0] * heads + at[1]) * len + at[2]) * dim;
-    let data: Data<'a> = tensor.data();
-    (start..start + dim).map(move |index| f64::from(data.get(index)))
+    start..start + dim
 }

@@ -1,0 +1,209 @@
+//! What a multi-head layer reads and writes, as views of the caller's buffers.
+
+use crate::error::{Error, Result};
+use crate::operands::Operands;
+use crate::tensor::TensorView;
+
+/// The weight and bias of one projection.
+#[derive(Debug, Clone, Copy)]
+pub struct Linear<'a> {
+    /// (1, 1, out, in), last axis contiguous: see [`TensorView::matrix`].
+    pub weight: TensorView<'a>,
+    /// (1, 1, 1, out).
+    pub bias: Option<TensorView<'a>>,
+}
+
+impl<'a> Linear<'a> {
+    /// A weight without a bias.
+    pub fn new(weight: TensorView<'a>) -> Self {
+        Linear { weight, bias: None }
+    }
+
+    /// Adds a bias.
+    pub fn bias(mut self, bias: TensorView<'a>) -> Self {
+        self.bias = Some(bias);
+        self
+    }
+
+    /// Outputs `first` to `first + count` alone.
+    pub(super) fn rows(&self, first: usize, count: usize) -> Self {
+        let part = |view: &TensorView<'a>, axis: usize| {
+            let mut part = *view;
+            part.offset += first as u64 * view.strides[axis] as u64;
+            part.shape[axis] = count;
+            part
+        };
+        Linear {
+            weight: part(&self.weight, 2),
+            bias: self.bias.as_ref().map(|bias| part(bias, 3)),
+        }
+    }
+}
+
+/// The projections W_Q, W_K and W_V.
+#[derive(Debug, Clone, Copy)]
+pub enum InProjections<'a> {
+    /// One matrix each.
+    Separate {
+        /// W_Q: Hq Dqk outputs, those of a head side by side.
+        query: Linear<'a>,
+        /// W_K: Hkv Dqk outputs.
+        key: Linear<'a>,
+        /// W_V: Hkv Dv outputs.
+        value: Linear<'a>,
+    },
+    /// One matrix whose outputs are those of W_Q, then of W_K, then of W_V, with
+    /// Dqk = Dv: torch's `in_proj`. For self-attention it is one product.
+    Packed(Linear<'a>),
+}
+
+/// Everything that a multi-head layer reads and writes.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct MultiHeadOperands<'a> {
+    /// X, (B, 1, Nq, width): see [`TensorView::tokens`].
+    pub input: TensorView<'a>,
+    /// C, (B, 1, Nk, width of its own), where keys and values come from another
+    /// sequence: cross-attention. Without it they come from X.
+    pub context: Option<TensorView<'a>>,
+    /// Hq.
+    pub q_heads: usize,
+    /// Hkv, a divisor of Hq.
+    pub kv_heads: usize,
+    /// W_Q, W_K, W_V.
+    pub projections: InProjections<'a>,
+    /// W_O: its inputs are the heads side by side, Hq Dv.
+    pub output_projection: Linear<'a>,
+    /// Y, (B, 1, Nq, outputs of W_O).
+    pub output: TensorView<'a>,
+    /// What attention takes besides query, key, value and output; those four are
+    /// placeholders here.
+    pub(super) attention: Operands<'a>,
+}
+
+impl<'a> MultiHeadOperands<'a> {
+    /// Self-attention of `heads` heads with nothing optional.
+    pub fn new(
+        input: TensorView<'a>,
+        heads: usize,
+        projections: InProjections<'a>,
+        output_projection: Linear<'a>,
+        output: TensorView<'a>,
+    ) -> Self {
+        MultiHeadOperands {
+            input,
+            context: None,
+            q_heads: heads,
+            kv_heads: heads,
+            projections,
+            output_projection,
+            output,
+            attention: Operands::new(input, input, input, output),
+        }
+    }
+
+    /// Takes keys and values from another sequence.
+    pub fn context(mut self, context: TensorView<'a>) -> Self {
+        self.context = Some(context);
+        self
+    }
+
+    /// Sets the number of key and value heads, for grouped heads.
+    pub fn kv_heads(mut self, heads: usize) -> Self {
+        self.kv_heads = heads;
+        self
+    }
+
+    /// Adds what attention takes besides query, key, value and output: a mask, a
+    /// bias, lengths, segments, statistics. `add` gets operands whose four tensors
+    /// are placeholders; what it does to those is ignored.
+    ///
+    /// ```no_run
+    /// # use wgpu_attention::{List, MultiHeadOperands};
+    /// # fn example<'a>(operands: MultiHeadOperands<'a>, lengths: &'a [u32]) {
+    /// let padded = operands.attention(|a| a.kv_lengths(List::Host(lengths)));
+    /// # }
+    /// ```
+    pub fn attention(mut self, add: impl FnOnce(Operands<'a>) -> Operands<'a>) -> Self {
+        self.attention = add(self.attention);
+        self
+    }
+
+    /// Where keys and values come from.
+    pub(super) fn source(&self) -> TensorView<'a> {
+        self.context.unwrap_or(self.input)
+    }
+
+    /// Every view of the caller's, by name.
+    pub(super) fn views(&self) -> impl Iterator<Item = (&'static str, TensorView<'a>)> + use<'a> {
+        let linears = match self.projections {
+            InProjections::Packed(packed) => {
+                [Some(("packed weight", "packed bias", packed)), None, None]
+            }
+            InProjections::Separate { query, key, value } => [
+                Some(("query weight", "query bias", query)),
+                Some(("key weight", "key bias", key)),
+                Some(("value weight", "value bias", value)),
+            ],
+        };
+        let output = Some(("output weight", "output bias", self.output_projection));
+        let linears = linears.into_iter().chain([output]).flatten();
+        let linears = linears.flat_map(|(weight, bias, linear)| {
+            [(weight, Some(linear.weight)), (bias, linear.bias)]
+        });
+        let rows = [
+            ("input", Some(self.input)),
+            ("context", self.context),
+            ("output", Some(self.output)),
+        ];
+        let all = rows.into_iter().chain(linears);
+        all.filter_map(|(name, view)| Some((name, view?)))
+    }
+}
+
+/// Weight, bias, input and output of a step by the names that the caller knows.
+pub(super) type Names = [(&'static str, &'static str); 4];
+
+pub(super) const QUERY: Names = [
+    ("weight", "query weight"),
+    ("bias", "query bias"),
+    ("input", "input"),
+    ("output", "workspace"),
+];
+pub(super) const KEY: Names = [
+    ("weight", "key weight"),
+    ("bias", "key bias"),
+    ("input", "context"),
+    ("output", "workspace"),
+];
+pub(super) const VALUE: Names = [
+    ("weight", "value weight"),
+    ("bias", "value bias"),
+    ("input", "context"),
+    ("output", "workspace"),
+];
+pub(super) const PACKED: Names = [
+    ("weight", "packed weight"),
+    ("bias", "packed bias"),
+    ("input", "input"),
+    ("output", "workspace"),
+];
+pub(super) const OUTPUT: Names = [
+    ("weight", "output weight"),
+    ("bias", "output bias"),
+    ("input", "workspace"),
+    ("output", "output"),
+];
+
+/// The error of a step, by the names that the caller knows.
+pub(super) fn named(error: Error, names: &Names) -> Error {
+    error.renamed(names)
+}
+
+/// A projection's rows have to be (B, 1, N, width).
+pub(super) fn check_tokens(operand: &'static str, view: &TensorView<'_>) -> Result<()> {
+    match view.shape[1] {
+        1 => Ok(()),
+        _ => Err(Error::shape(operand, "(B, 1, N, width)", view.shape)),
+    }
+}

@@ -1,0 +1,154 @@
+//! The sizes of a layer, and what it costs.
+
+use super::operands::{InProjections, MultiHeadOperands, check_tokens};
+use crate::error::{Error, Result};
+use crate::host::Dims;
+
+/// Sizes of a validated multi-head layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MultiHeadDims {
+    /// Width of the input X.
+    pub width: usize,
+    /// Width of what keys and values are projected from; that of X in self-attention.
+    pub context_width: usize,
+    /// Width of the output Y.
+    pub output_width: usize,
+    /// Sizes of the attention between the projections.
+    pub attention: Dims,
+}
+
+/// The shapes of a layer's weights: (out, in) of each.
+pub(crate) struct WeightShapes {
+    pub input: [usize; 4],
+    pub context: Option<[usize; 4]>,
+    pub projections: Projections,
+    pub output: [usize; 4],
+}
+
+/// (1, 1, out, in) of W_Q, W_K and W_V, or of all of them in one.
+pub(crate) enum Projections {
+    Separate([[usize; 4]; 3]),
+    Packed([usize; 4]),
+}
+
+impl MultiHeadDims {
+    pub(super) fn of(operands: &MultiHeadOperands<'_>) -> Result<MultiHeadDims> {
+        check_tokens("input", &operands.input)?;
+        if let Some(context) = &operands.context {
+            check_tokens("context", context)?;
+        }
+        let shapes = WeightShapes {
+            input: operands.input.shape,
+            context: operands.context.map(|context| context.shape),
+            projections: match &operands.projections {
+                InProjections::Separate { query, key, value } => {
+                    Projections::Separate([query, key, value].map(|linear| linear.weight.shape))
+                }
+                InProjections::Packed(packed) => Projections::Packed(packed.weight.shape),
+            },
+            output: operands.output_projection.weight.shape,
+        };
+        MultiHeadDims::new(&shapes, operands.q_heads, operands.kv_heads)
+    }
+
+    /// Sizes from the shapes, which have to fit each other.
+    pub(crate) fn new(shapes: &WeightShapes, q_heads: usize, kv_heads: usize) -> Result<Self> {
+        if q_heads == 0 || kv_heads == 0 || q_heads % kv_heads != 0 {
+            let expected = "at least one kv head, and query heads a multiple of them";
+            let actual = format!("{q_heads} query heads over {kv_heads} kv heads");
+            return Err(Error::value("heads", expected, actual));
+        }
+        let [batch, _, q_len, width] = shapes.input;
+        let [context_batch, _, kv_len, context_width] = shapes.context.unwrap_or(shapes.input);
+        if context_batch != batch {
+            let expected = format!("[{batch}, 1, Nk, width] (from the input)");
+            let actual = shapes.context.unwrap_or_default();
+            return Err(Error::shape("context", expected, actual));
+        }
+        let (qk_dim, v_dim) = match shapes.projections {
+            Projections::Separate([query, key, value]) => {
+                let qk_dim = head_dim("query weight", query, q_heads, width, "the input")?;
+                let source = if shapes.context.is_some() {
+                    "the context"
+                } else {
+                    "the input"
+                };
+                let of_key = head_dim("key weight", key, kv_heads, context_width, source)?;
+                if of_key != qk_dim {
+                    let outputs = kv_heads * qk_dim;
+                    let expected = format!(
+                        "{outputs} outputs: {kv_heads} heads of the query's head_dim {qk_dim}"
+                    );
+                    return Err(Error::shape("key weight", expected, key));
+                }
+                (
+                    qk_dim,
+                    head_dim("value weight", value, kv_heads, context_width, source)?,
+                )
+            }
+            Projections::Packed(packed) => {
+                let all = q_heads + 2 * kv_heads;
+                let dim = head_dim("packed weight", packed, all, width, "the input")?;
+                if context_width != width {
+                    let expected = format!(
+                        "a context of the input's width {width}, as one weight projects both"
+                    );
+                    let actual = shapes.context.unwrap_or_default();
+                    return Err(Error::shape("context", expected, actual));
+                }
+                (dim, dim)
+            }
+        };
+        let [_, _, output_width, concatenated] = shapes.output;
+        if shapes.output[..2] != [1, 1] || concatenated != q_heads * v_dim || output_width == 0 {
+            let inputs = q_heads * v_dim;
+            let expected = format!("(1, 1, out, {inputs}): {q_heads} heads of {v_dim} values");
+            return Err(Error::shape("output weight", expected, shapes.output));
+        }
+        let query = [batch, q_heads, q_len, qk_dim];
+        let [key, value] = [qk_dim, v_dim].map(|dim| [batch, kv_heads, kv_len, dim]);
+        Ok(MultiHeadDims {
+            width,
+            context_width,
+            output_width,
+            attention: Dims::new(query, key, value)?,
+        })
+    }
+
+    /// Floating-point operations: 2 a row, input and output of each projection, and
+    /// 2 (Dqk + Dv) a pair of query and key of each head, masks not considered.
+    ///
+    /// h heads of width d / h cost what one head of width d costs: the pairs are h
+    /// times as many, each h times as cheap (Vaswani et al. 2017, section 3.2.2).
+    pub fn flops(&self) -> f64 {
+        let d = &self.attention;
+        let rows = |n: usize| d.batch as f64 * n as f64;
+        let product = |rows: f64, width: usize, heads: usize, dim: usize| {
+            2.0 * rows * width as f64 * (heads * dim) as f64
+        };
+        let pairs = rows(d.q_len) * d.kv_len as f64 * d.q_heads as f64;
+        product(rows(d.q_len), self.width, d.q_heads, d.qk_dim)
+            + product(rows(d.kv_len), self.context_width, d.kv_heads, d.qk_dim)
+            + product(rows(d.kv_len), self.context_width, d.kv_heads, d.v_dim)
+            + 2.0 * pairs * (d.qk_dim + d.v_dim) as f64
+            + product(rows(d.q_len), self.output_width, d.q_heads, d.v_dim)
+    }
+}
+
+/// The width of a head whose weight is (1, 1, heads * width, inputs).
+fn head_dim(
+    operand: &'static str,
+    shape: [usize; 4],
+    heads: usize,
+    inputs: usize,
+    source: &str,
+) -> Result<usize> {
+    let [_, _, outputs, width] = shape;
+    let fits = shape[..2] == [1, 1] && width == inputs && outputs > 0 && outputs % heads == 0;
+    if !fits {
+        let expected =
+            format!("(1, 1, out, {inputs}) by {source}'s width, out a multiple of {heads} heads");
+        return Err(Error::shape(operand, expected, shape));
+    }
+    Ok(outputs / heads)
+}

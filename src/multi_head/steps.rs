@@ -1,0 +1,203 @@
+//! The steps of a layer as the operands of each, and where they meet: the workspace.
+
+use super::operands::{InProjections, KEY, MultiHeadOperands, Names, OUTPUT, PACKED, QUERY, VALUE};
+use super::sizes::MultiHeadDims;
+use crate::host::DType;
+use crate::operands::Operands;
+use crate::problem::PHASE;
+use crate::projection::Projection;
+use crate::tensor::{Home, TensorView};
+
+/// Where the layer's intermediate results lie: f32, each part from a multiple of 256
+/// bytes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// One product writes query, key and value of a token side by side, from `query` on.
+    pub packed: bool,
+    pub query: u64,
+    pub key: u64,
+    pub value: u64,
+    /// The heads' outputs, those of a token side by side: what W_O takes.
+    pub heads: u64,
+    /// What attention itself needs comes after all of them.
+    pub scratch: u64,
+}
+
+impl Layout {
+    pub fn new(dims: &MultiHeadDims, operands: &MultiHeadOperands<'_>) -> Layout {
+        let d = &dims.attention;
+        let is_packed = matches!(operands.projections, InProjections::Packed(_));
+        let packed = is_packed && operands.context.is_none();
+        let mut end = 0u64;
+        let mut place = |rows: usize, width: usize| {
+            let start = end;
+            let bytes = (rows as u64).saturating_mul(width as u64).saturating_mul(4);
+            end = end
+                .saturating_add(bytes)
+                .checked_next_multiple_of(PHASE)
+                .unwrap_or(u64::MAX);
+            start
+        };
+        let (queries, keys) = (d.queries(), d.keys());
+        let [query, key, value] = match packed {
+            true => {
+                let start = place(queries, packed_width(dims));
+                let of_queries = 4 * (d.q_heads * d.qk_dim) as u64;
+                let of_keys = 4 * (d.kv_heads * d.qk_dim) as u64;
+                [start, start + of_queries, start + of_queries + of_keys]
+            }
+            false => [
+                place(queries, d.q_heads * d.qk_dim),
+                place(keys, d.kv_heads * d.qk_dim),
+                place(keys, d.kv_heads * d.v_dim),
+            ],
+        };
+        let heads = place(queries, d.q_heads * d.v_dim);
+        Layout {
+            packed,
+            query,
+            key,
+            value,
+            heads,
+            scratch: end,
+        }
+    }
+}
+
+/// Columns of query, key and value together.
+fn packed_width(dims: &MultiHeadDims) -> usize {
+    let d = &dims.attention;
+    d.q_heads * d.qk_dim + d.kv_heads * (d.qk_dim + d.v_dim)
+}
+
+/// A projection, and what the caller calls its operands.
+pub(super) type NamedProjection<'a> = (Names, Projection<'a>);
+
+/// The operands of every step.
+pub(super) struct Steps<'a> {
+    /// Into query, key and value.
+    pub projections: Vec<NamedProjection<'a>>,
+    pub attention: Operands<'a>,
+    /// Out of the heads.
+    pub output: NamedProjection<'a>,
+}
+
+impl<'a> Steps<'a> {
+    /// The steps with their meeting places `start` bytes into `home`.
+    pub fn new(
+        operands: &MultiHeadOperands<'a>,
+        dims: &MultiHeadDims,
+        layout: &Layout,
+        home: Home<'a>,
+        start: u64,
+    ) -> Steps<'a> {
+        let d = &dims.attention;
+        let packed_row = layout.packed.then(|| packed_width(dims));
+        // Rows of `width` columns that lie `at` bytes into the layout.
+        let tokens = |at: u64, tokens: usize, width: usize, row: usize| TensorView {
+            home,
+            dtype: DType::F32,
+            shape: [d.batch, 1, tokens, width],
+            strides: [tokens * row, tokens * row, row, 1],
+            offset: (start + at) / 4,
+        };
+        // The same rows as heads of `dim` columns.
+        let heads = |rows: TensorView<'a>, heads: usize, dim: usize| {
+            let [batch, _, tokens, _] = rows.shape;
+            let [of_batch, _, row, one] = rows.strides;
+            TensorView {
+                shape: [batch, heads, tokens, dim],
+                strides: [of_batch, dim, row, one],
+                ..rows
+            }
+        };
+        let place = |at: u64, len: usize, count: usize, dim: usize| {
+            let width = count * dim;
+            tokens(at, len, width, packed_row.unwrap_or(width))
+        };
+        let query = place(layout.query, d.q_len, d.q_heads, d.qk_dim);
+        let key = place(layout.key, d.kv_len, d.kv_heads, d.qk_dim);
+        let value = place(layout.value, d.kv_len, d.kv_heads, d.v_dim);
+        let concatenated = d.q_heads * d.v_dim;
+        let outputs = tokens(layout.heads, d.q_len, concatenated, concatenated);
+
+        let (input, source) = (operands.input, operands.source());
+        let project = |names, input, linear: super::Linear<'a>, output| {
+            let projection = Projection {
+                input,
+                weight: linear.weight,
+                bias: linear.bias,
+                output,
+            };
+            (names, as_one_batch(projection))
+        };
+        let projections = match operands.projections {
+            InProjections::Packed(packed) if layout.packed => {
+                let all = packed_width(dims);
+                vec![project(
+                    PACKED,
+                    input,
+                    packed,
+                    tokens(layout.query, d.q_len, all, all),
+                )]
+            }
+            InProjections::Packed(packed) => {
+                let (queries, keys) = (d.q_heads * d.qk_dim, d.kv_heads * d.qk_dim);
+                let values = d.kv_heads * d.v_dim;
+                vec![
+                    project(PACKED, input, packed.rows(0, queries), query),
+                    project(PACKED, source, packed.rows(queries, keys), key),
+                    project(PACKED, source, packed.rows(queries + keys, values), value),
+                ]
+            }
+            InProjections::Separate {
+                query: of_query,
+                key: of_key,
+                value: of_value,
+            } => vec![
+                project(QUERY, input, of_query, query),
+                project(KEY, source, of_key, key),
+                project(VALUE, source, of_value, value),
+            ],
+        };
+        Steps {
+            projections,
+            attention: Operands {
+                query: heads(query, d.q_heads, d.qk_dim),
+                key: heads(key, d.kv_heads, d.qk_dim),
+                value: heads(value, d.kv_heads, d.v_dim),
+                output: heads(outputs, d.q_heads, d.v_dim),
+                ..operands.attention
+            },
+            output: project(OUTPUT, outputs, operands.output_projection, operands.output),
+        }
+    }
+}
+
+/// The same projection as one batch entry, where all rows follow each other: its
+/// tiles are full then.
+fn as_one_batch(projection: Projection<'_>) -> Projection<'_> {
+    let follows = |view: &TensorView<'_>| {
+        let [batch, _, rows, _] = view.shape;
+        batch <= 1 || view.strides[0] == rows * view.strides[2]
+    };
+    let Projection { input, output, .. } = projection;
+    if !follows(&input) || !follows(&output) || input.shape[0] != output.shape[0] {
+        return projection;
+    }
+    let joined = |view: TensorView<'_>| {
+        let [batch, one, rows, width] = view.shape;
+        [1, one, batch * rows, width]
+    };
+    Projection {
+        input: TensorView {
+            shape: joined(input),
+            ..input
+        },
+        output: TensorView {
+            shape: joined(output),
+            ..output
+        },
+        ..projection
+    }
+}
