@@ -292,8 +292,8 @@ fn what_does_not_fit_is_named() {
     let layer = Layer::new(5);
     let right = layer.inputs();
     right.dims().unwrap();
-    let wide = vec![0f32; 7 * 13];
-    let odd = Tensor::f32(&wide, [1, 1, 7, 13]).unwrap();
+    let wide = vec![0f32; 101 * 97];
+    let odd = Tensor::f32(&wide, [1, 1, 101, 97]).unwrap();
     let linear = HostLinear {
         weight: odd,
         bias: None,
