@@ -41,6 +41,8 @@ impl<'a> Linear<'a> {
 }
 
 /// The projections W_Q, W_K and W_V.
+// Views of a call, copied a few times at most.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, Copy)]
 pub enum InProjections<'a> {
     /// One matrix each.

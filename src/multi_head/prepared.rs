@@ -181,7 +181,7 @@ fn check_workspace(
     operands: &MultiHeadOperands<'_>,
     workspace: &Workspace<'_>,
 ) -> Result<()> {
-    if workspace.offset % PHASE != 0 {
+    if !workspace.offset.is_multiple_of(PHASE) {
         return Err(Error::Layout {
             operand: "workspace",
             expected: format!("an offset that is a multiple of {PHASE}"),

@@ -53,7 +53,7 @@ impl MultiHeadDims {
 
     /// Sizes from the shapes, which have to fit each other.
     pub(crate) fn new(shapes: &WeightShapes, q_heads: usize, kv_heads: usize) -> Result<Self> {
-        if q_heads == 0 || kv_heads == 0 || q_heads % kv_heads != 0 {
+        if q_heads == 0 || kv_heads == 0 || !q_heads.is_multiple_of(kv_heads) {
             let expected = "at least one kv head, and query heads a multiple of them";
             let actual = format!("{q_heads} query heads over {kv_heads} kv heads");
             return Err(Error::value("heads", expected, actual));
@@ -144,7 +144,8 @@ fn head_dim(
     source: &str,
 ) -> Result<usize> {
     let [_, _, outputs, width] = shape;
-    let fits = shape[..2] == [1, 1] && width == inputs && outputs > 0 && outputs % heads == 0;
+    let fits =
+        shape[..2] == [1, 1] && width == inputs && outputs > 0 && outputs.is_multiple_of(heads);
     if !fits {
         let expected =
             format!("(1, 1, out, {inputs}) by {source}'s width, out a multiple of {heads} heads");
