@@ -8,8 +8,8 @@ use noop::{Buffers, Lists, Noop, SMALL, Sizes, bytes_of};
 use wgpu_attention::shaders::all_pipelines;
 use wgpu_attention::{
     Alignment, DType, DeviceCaps, Error, Kernel, List, MaskView, Operands, Options, Plan,
-    PlanOptions, Polarity, Problem, Region, Stage, Stats, StatsView, TensorView, Window, Workspace,
-    wgpu,
+    PlanOptions, Polarity, Problem, Projection, Region, Stage, Stats, StatsView, TensorView,
+    Window, Workspace, wgpu,
 };
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -87,6 +87,25 @@ fn every_combination_of_operands() {
                 let chosen = chosen.kernel(Kernel::Tiled);
                 noop.run(&buffers.plain(), &options(false), &chosen)
                     .unwrap();
+            }
+        }
+    }
+    // Projections of widths that can be loaded in chunks and not.
+    for width in [7, 8] {
+        for dtype in DTYPES {
+            for shared in [false, true] {
+                let [input, weight, output] = [(); 3].map(|()| noop.buffer(4096));
+                let view = |buffer, shape| TensorView::bhsd(buffer, dtype, shape, 0).unwrap();
+                let projection = Projection {
+                    input: view(&input, [2, 1, 5, width]),
+                    weight: view(&weight, [1, 1, 9, width]),
+                    bias: None,
+                    output: view(&output, [2, 1, 5, 9]),
+                };
+                let problem = Problem::projection(&projection).unwrap();
+                let chosen = PlanOptions::default().shared_buffers(shared);
+                let operands = projection.operands().unwrap();
+                noop.run_problem(&problem, &operands, &chosen).unwrap();
             }
         }
     }
