@@ -236,8 +236,8 @@ const ONE_PASS: &[Candidate] = &[
     ),
 ];
 
-/// The kernel for a forward pass, and why it: what was measured on this device
-/// for such problems (a projection has the family that its device's class suggests), else the first row of its class; each passed over if the
+/// The kernel for a problem, and why it: what was measured on this device for
+/// such forward passes, else the first row of its class; each passed over if the
 /// device cannot run it for this problem. Where none can, one whose reasons
 /// tell most.
 pub(crate) fn choose(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {

@@ -7,10 +7,11 @@ use crate::kernel::{Access, Slot};
 use crate::lists::{ListKind, ListRef, ListSource};
 use crate::operands::Operands;
 use crate::pipeline::scoped;
+use crate::place::{Home, Span};
 use crate::plan::Pass;
 use crate::problem::{Call, Geometry, Goal, PHASE};
 use crate::spans::NamedSpans;
-use crate::tensor::{Home, List, Span};
+use crate::tensor::List;
 
 /// Scratch memory that a plan asked for with [`crate::Plan::workspace_bytes`].
 #[derive(Debug, Clone, Copy)]

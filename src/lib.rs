@@ -75,10 +75,19 @@
 //! # }
 //! ```
 //!
+//! # The whole layer
+//!
+//! `Y = Concat(head_1 .. head_h) W_O`: [`Attention::multi_head`] over slices, or
+//! [`MultiHeadOperands`] -> [`MultiHeadPlan`] -> [`PreparedMultiHead`] in the caller's
+//! buffers and encoder, with one workspace of an exact size. Self- and
+//! cross-attention, separate or packed weights in torch's (out, in) layout, grouped
+//! heads, and every option of attention. A single product is a [`Projection`].
+//!
 //! # Not here yet
 //!
-//! Gradients, merging of partial states, a KV cache, kernels tuned for speed,
-//! paged and packed (variable-length) layouts, dropout, rotary embedding.
+//! Gradients, merging of partial states, a KV cache, paged and packed
+//! (variable-length) layouts, dropout, rotary embedding, looking inside on the GPU
+//! beyond the stages.
 #![deny(missing_docs)]
 // Allowed function by function, each with its proof.
 #![deny(unsafe_code)]
@@ -107,6 +116,7 @@ mod params;
 mod passes;
 mod pipeline;
 mod pipeline_cache;
+mod place;
 mod plan;
 mod problem;
 mod projection;

@@ -191,7 +191,7 @@ impl Problem {
             return Err(Error::value("alignment", expected, "PerSequence"));
         }
         let geometry = |shape, dtype: DType| {
-            let strides = crate::tensor::contiguous(shape);
+            let strides = crate::place::contiguous(shape);
             Geometry::new(shape, strides, dtype.size(), 0)
         };
         let kv = |dim| [dims.batch, dims.kv_heads, dims.kv_len, dim];
@@ -373,7 +373,7 @@ impl<'a> Call<'a> {
             mask: operands.mask.as_ref().map(MaskGeometry::of),
             stats: operands.stats.as_ref().map(|s| {
                 let shape = s.storage_shape();
-                let strides = crate::tensor::contiguous(shape);
+                let strides = crate::place::contiguous(shape);
                 let geometry = Geometry::new(shape, strides, 4, s.span().bytes.start);
                 (geometry, s.kind)
             }),

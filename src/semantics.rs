@@ -67,6 +67,15 @@
 //! - Nothing of size Nq x Nk is allocated by the fused kernel; the staged path
 //!   holds a bounded part of it at a time.
 //!
+//! # Projections and the multi-head layer
+//!
+//! A projection is `y(i, j) = sum_k x(i, k) w(j, k) + b(j)`, accumulated in f32 in the
+//! order of k, rounded once at the store; W is (out, in). The layer
+//! ([`crate::MultiHeadOperands`]) projects X to queries and C (X itself in
+//! self-attention) to keys and values, all stored as f32; columns `h D .. (h + 1) D` are
+//! head h. Each head is attention as above; the heads of a token side by side are what
+//! W_O projects to Y. Without keys every head is 0 and Y is W_O's bias.
+//!
 //! # Stages
 //!
 //! [`crate::Stage`] numbers what can be looked at, as ONNX Attention does: raw

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::operands::Operands;
-use crate::tensor::{List, MaskView, Span, StatsView, TensorView};
+use crate::place::Span;
+use crate::tensor::{List, MaskView, StatsView, TensorView};
 
 /// An output may not overlap itself.
 pub(crate) fn check_writable(operand: &'static str, view: &TensorView<'_>) -> Result<()> {

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use wgpu_attention::reference::{self, compare, compare_abs};
 use wgpu_attention::{
-    BoolMask, DType, Error, HostLinear, InProjections, Linear, MaskData, MultiHeadInputs,
+    BoolMask, DType, Error, HostLinear, InProjections, Kernel, Linear, MaskData, MultiHeadInputs,
     MultiHeadOperands, MultiHeadPlan, Options, PlanOptions, Polarity, Tensor, TensorView,
     Workspace,
 };
@@ -75,6 +75,11 @@ struct Layer {
 
 impl Layer {
     fn new(seed: u64) -> Layer {
+        Layer::of(seed, |_| ())
+    }
+
+    /// The same with other sizes.
+    fn of(seed: u64, change: impl FnOnce(&mut Layer)) -> Layer {
         let mut rng = StdRng::seed_from_u64(seed);
         let kv_heads = [1, 2, 3, 8][rng.random_range(0..4)];
         let group = [1, 1, 2, 4][rng.random_range(0..4)];
@@ -91,6 +96,7 @@ impl Layer {
             output: rng.random_range(1..60),
             numbers: Default::default(),
         };
+        change(&mut layer);
         let shapes = layer.shapes();
         for (numbers, shape) in layer.numbers.iter_mut().zip(shapes) {
             let count: usize = shape.iter().product();
@@ -136,6 +142,14 @@ impl Layer {
             None => inputs,
         }
     }
+
+    fn run(&self, kernel: Kernel, options: &Options, out: DType) -> Vec<f32> {
+        let plan = PlanOptions::default().kernel(kernel);
+        let uploaded = gpu().upload_multi_head(&self.inputs(), options, out, &plan);
+        let uploaded = uploaded.unwrap();
+        uploaded.submit().unwrap();
+        uploaded.read().unwrap()
+    }
 }
 
 #[test]
@@ -148,12 +162,7 @@ fn random_layers_are_what_the_oracle_says() {
         let out = [DType::F32, DType::F16, DType::BF16][seed as usize % 3];
         let expected = reference::multi_head(&inputs, &options, out).unwrap();
         for kernel in kernels() {
-            let plan = PlanOptions::default().kernel(kernel);
-            let uploaded = gpu()
-                .upload_multi_head(&inputs, &options, out, &plan)
-                .unwrap();
-            uploaded.submit().unwrap();
-            let got = uploaded.read().unwrap();
+            let got = layer.run(kernel, &options, out);
             let what = format!("{kernel}, seed {seed}");
             let found = compare(&got, &expected.values, &expected.bound);
             report.record(&what, "output", expected.values.len(), found);
@@ -162,8 +171,8 @@ fn random_layers_are_what_the_oracle_says() {
     report.finish(2 * 24 * 20);
 }
 
-/// The oracle's bound is narrow enough to tell a layer from one with two heads
-/// swapped, a bias left out, or one key more.
+/// The oracle's bounds are narrow enough to tell a layer from one with two heads
+/// swapped, a bias left out, or keys that are hidden.
 #[test]
 fn the_oracle_of_layers_rejects() {
     let layer = Layer::new(3);
@@ -172,12 +181,18 @@ fn the_oracle_of_layers_rejects() {
     let right = reference::multi_head(&inputs, &options, DType::F32).unwrap();
     let got: Vec<f32> = right.values.iter().map(|&y| y as f32).collect();
     assert!(compare(&got, &right.values, &right.bound).unwrap().passed());
+    let [_, kv_heads] = layer.heads;
+    assert!(kv_heads > 1, "heads to swap");
+    let mut swapped = Layer::new(3);
+    let head = swapped.numbers[6].len() / kv_heads;
+    swapped.numbers[6].rotate_left(head);
     let mut no_bias = inputs;
     no_bias.output.bias = None;
     let mut other_value = inputs;
     other_value.value.bias = None;
     let causal = options.causal(true);
     for (what, inputs, options) in [
+        ("swapped heads", swapped.inputs(), options),
         ("no output bias", no_bias, options),
         ("no value bias", other_value, options),
         ("causal", inputs, causal),
@@ -269,6 +284,25 @@ fn packed_weights_are_the_same_layer() {
     assert_eq!(all[0], all[2]);
 }
 
+/// Without keys the heads are 0 and Y is W_O's bias; without rows there is nothing.
+#[test]
+fn empty_sequences_are_layers_too() {
+    let mut report = Report::new();
+    for (q_len, kv_len) in [(5, 0), (0, 4), (0, 0)] {
+        let layer = Layer::of(3, |layer| {
+            layer.q_len = q_len;
+            layer.context = Some([kv_len, 3]);
+        });
+        let expected = layer.numbers[9].repeat(layer.batch * q_len);
+        for kernel in kernels() {
+            let what = format!("{kernel}: {q_len} rows, {kv_len} keys");
+            let got = layer.run(kernel, &Options::default(), DType::F32);
+            report.expect(got == expected, format!("{what}: {got:?}"));
+        }
+    }
+    report.finish(0);
+}
+
 /// h heads of width d / h cost what one head of width d costs.
 #[test]
 fn many_narrow_heads_cost_what_one_wide_head_costs() {
@@ -320,6 +354,53 @@ fn what_does_not_fit_is_named() {
                 .upload_multi_head(&inputs, &options, DType::F32, &plan)
                 .is_err()
         );
+    }
+}
+
+/// Biases of the wrong length, among them one that packed weights would read past.
+#[test]
+fn biases_of_the_callers_are_checked() {
+    let buffer = gpu().device().create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 1 << 16,
+        usage: wgpu::BufferUsages::STORAGE,
+        mapped_at_creation: false,
+    });
+    let tokens = |at| TensorView::tokens(&buffer, DType::F32, [1, 4, 8], at).unwrap();
+    let linear = |rows: usize, bias: usize| {
+        let weight = TensorView::matrix(&buffer, DType::F32, [rows, 8], 1024).unwrap();
+        Linear::new(weight)
+            .bias(TensorView::bhsd(&buffer, DType::F32, [1, 1, 1, bias], 2048).unwrap())
+    };
+    let separate = |bias| InProjections::Separate {
+        query: linear(8, 8),
+        key: linear(8, bias),
+        value: linear(8, 8),
+    };
+    let output = tokens(4096);
+    let plan = |projections, of_output, context: bool| {
+        let layer = MultiHeadOperands::new(tokens(0), 2, projections, of_output, output);
+        let layer = match context {
+            true => layer.context(tokens(512)),
+            false => layer,
+        };
+        gpu().plan_multi_head(&layer, &Options::default())
+    };
+    for context in [false, true] {
+        let packed = InProjections::Packed;
+        plan(packed(linear(24, 24)), linear(8, 8), context).unwrap();
+        plan(separate(8), linear(8, 8), context).unwrap();
+        for (name, projections, of_output) in [
+            ("packed bias", packed(linear(24, 3)), linear(8, 8)),
+            ("packed bias", packed(linear(24, 25)), linear(8, 8)),
+            ("key bias", separate(9), linear(8, 8)),
+            ("output bias", separate(8), linear(8, 7)),
+        ] {
+            match plan(projections, of_output, context) {
+                Err(Error::Shape { operand, .. }) => assert_eq!(operand, name),
+                other => panic!("{name}, context {context}: {other:?}"),
+            }
+        }
     }
 }
 

@@ -210,6 +210,32 @@ fn larger_products() {
     report.finish(2 * 3 * 24 * 384);
 }
 
+/// Shaders without runtime checks, as they are proven to need none, give the bits of
+/// those with them.
+#[test]
+fn runtime_checks_change_no_bit() {
+    let mut report = Report::new();
+    for (gap, weight) in [(0, DType::F32), (1, DType::F16)] {
+        let shape = Shape {
+            weight,
+            gap,
+            ..Shape::f32(2, 37, 20, 70)
+        };
+        let case = Case::new(shape, 9);
+        for kernel in kernels() {
+            let options = PlanOptions::default().kernel(kernel);
+            let free = case.run(gpu(), &options).unwrap();
+            let checked = case.run(gpu(), &options.force_checks(true)).unwrap();
+            let bits = |all: &[f32]| all.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+            report.expect(
+                bits(&free) == bits(&checked),
+                format!("{kernel}: {shape:?}"),
+            );
+        }
+    }
+    report.finish(0);
+}
+
 /// A binding limit below the input makes several dispatches, not an error.
 #[test]
 fn batches_beyond_the_binding_limit_are_split() {

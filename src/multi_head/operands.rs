@@ -136,9 +136,9 @@ impl<'a> MultiHeadOperands<'a> {
         self.context.unwrap_or(self.input)
     }
 
-    /// Every view of the caller's, by name.
-    pub(super) fn views(&self) -> impl Iterator<Item = (&'static str, TensorView<'a>)> + use<'a> {
-        let linears = match self.projections {
+    /// Every projection, after the names of its weight and bias.
+    pub(super) fn linears(&self) -> impl Iterator<Item = NamedLinear<'a>> + use<'a> {
+        let into = match self.projections {
             InProjections::Packed(packed) => {
                 [Some(("packed weight", "packed bias", packed)), None, None]
             }
@@ -148,58 +148,34 @@ impl<'a> MultiHeadOperands<'a> {
                 Some(("value weight", "value bias", value)),
             ],
         };
-        let output = Some(("output weight", "output bias", self.output_projection));
-        let linears = linears.into_iter().chain([output]).flatten();
-        let linears = linears.flat_map(|(weight, bias, linear)| {
-            [(weight, Some(linear.weight)), (bias, linear.bias)]
-        });
-        let rows = [
-            ("input", Some(self.input)),
-            ("context", self.context),
-            ("output", Some(self.output)),
-        ];
-        let all = rows.into_iter().chain(linears);
-        all.filter_map(|(name, view)| Some((name, view?)))
+        let out_of = Some(("output weight", "output bias", self.output_projection));
+        into.into_iter().chain([out_of]).flatten()
+    }
+
+    /// The views of every projection, by name.
+    pub(super) fn weights(&self) -> impl Iterator<Item = (&'static str, TensorView<'a>)> + use<'a> {
+        let views = |(weight, bias, linear): NamedLinear<'a>| {
+            let bias = linear.bias.map(|view| (bias, view));
+            [Some((weight, linear.weight)), bias].into_iter().flatten()
+        };
+        self.linears().flat_map(views)
     }
 }
 
-/// Weight, bias, input and output of a step by the names that the caller knows.
+/// The names of a weight and its bias, and both.
+type NamedLinear<'a> = (&'static str, &'static str, Linear<'a>);
+
+/// What the caller calls the weight, bias, input and output of a projection.
 pub(super) type Names = [(&'static str, &'static str); 4];
 
-pub(super) const QUERY: Names = [
-    ("weight", "query weight"),
-    ("bias", "query bias"),
-    ("input", "input"),
-    ("output", "workspace"),
-];
-pub(super) const KEY: Names = [
-    ("weight", "key weight"),
-    ("bias", "key bias"),
-    ("input", "context"),
-    ("output", "workspace"),
-];
-pub(super) const VALUE: Names = [
-    ("weight", "value weight"),
-    ("bias", "value bias"),
-    ("input", "context"),
-    ("output", "workspace"),
-];
-pub(super) const PACKED: Names = [
-    ("weight", "packed weight"),
-    ("bias", "packed bias"),
-    ("input", "input"),
-    ("output", "workspace"),
-];
-pub(super) const OUTPUT: Names = [
-    ("weight", "output weight"),
-    ("bias", "output bias"),
-    ("input", "workspace"),
-    ("output", "output"),
-];
-
-/// The error of a step, by the names that the caller knows.
-pub(super) fn named(error: Error, names: &Names) -> Error {
-    error.renamed(names)
+/// Names for [`Error::renamed`].
+pub(super) fn names([weight, bias, input, output]: [&'static str; 4]) -> Names {
+    [
+        ("weight", weight),
+        ("bias", bias),
+        ("input", input),
+        ("output", output),
+    ]
 }
 
 /// A projection's rows have to be (B, 1, N, width).

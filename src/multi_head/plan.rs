@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use super::operands::{MultiHeadOperands, Names, named};
+use super::operands::{MultiHeadOperands, Names};
 use super::sizes::MultiHeadDims;
-use super::steps::{Layout, Steps};
+use super::steps::{Layout, NamedProjection, Steps};
 use crate::caps::DeviceCaps;
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::place::Home;
 use crate::plan::{Plan, PlanOptions};
 use crate::problem::Problem;
-use crate::tensor::Home;
 
 /// What will run for a multi-head layer on a device.
 ///
@@ -43,8 +43,8 @@ impl MultiHeadPlan {
         let dims = MultiHeadDims::of(operands)?;
         let layout = Layout::new(&dims, operands);
         let steps = Steps::new(operands, &dims, &layout, Home::Workspace, 0);
-        let project = |(names, projection): &_| -> Result<_> {
-            let named = |error| named(error, names);
+        let project = |(names, projection): &NamedProjection<'_>| -> Result<(Names, Plan)> {
+            let named = |error: Error| error.renamed(names);
             let problem = Problem::projection(projection).map_err(named)?;
             let plan = Plan::new(&problem, caps, plan_options).map_err(named)?;
             Ok((*names, plan))

@@ -1,6 +1,6 @@
 //! A layer ready to be recorded.
 
-use super::operands::{MultiHeadOperands, named};
+use super::operands::MultiHeadOperands;
 use super::plan::MultiHeadPlan;
 use super::sizes::MultiHeadDims;
 use super::steps::{Layout, Steps};
@@ -8,10 +8,10 @@ use crate::attention::{Attention, Prepared};
 use crate::encode::{BindGroups, Workspace};
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::place::{Home, Span};
 use crate::plan::PlanOptions;
 use crate::problem::PHASE;
 use crate::spans::NamedSpans;
-use crate::tensor::{Home, Span};
 
 /// A multi-head layer with its pipelines and constants: ready to be recorded any
 /// number of times, into any encoder of its device.
@@ -135,7 +135,7 @@ impl PreparedMultiHead {
             let groups = projection
                 .operands()
                 .and_then(|o| prepared.bind_groups(&o, None));
-            bound.push((prepared, groups.map_err(|error| named(error, names))?));
+            bound.push((prepared, groups.map_err(|error| error.renamed(names))?));
         }
         let scratch = Workspace {
             buffer: workspace.buffer,
@@ -149,7 +149,7 @@ impl PreparedMultiHead {
         let groups = projection
             .operands()
             .and_then(|o| self.output.bind_groups(&o, None));
-        bound.push((&self.output, groups.map_err(|error| named(error, names))?));
+        bound.push((&self.output, groups.map_err(|error| error.renamed(names))?));
         Ok(Bound(bound))
     }
 
@@ -208,7 +208,15 @@ fn check_workspace(
             ranges: format!("{:?} and {:?}", span.bytes, other_span.bytes),
         }),
     };
-    for (other, view) in operands.views() {
+    let rows = [
+        ("input", Some(operands.input)),
+        ("context", operands.context),
+        ("output", Some(operands.output)),
+    ];
+    let rows = rows
+        .into_iter()
+        .filter_map(|(name, view)| Some((name, view?)));
+    for (other, view) in rows.chain(operands.weights()) {
         check(other, &view.span())?;
     }
     // Masks, lists and the like; its four tensors were among those.

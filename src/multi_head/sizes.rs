@@ -48,6 +48,10 @@ impl MultiHeadDims {
             },
             output: operands.output_projection.weight.shape,
         };
+        for (_, name, linear) in operands.linears() {
+            let bias = linear.bias.map(|bias| bias.shape);
+            check_bias(name, linear.weight.shape, bias)?;
+        }
         MultiHeadDims::new(&shapes, operands.q_heads, operands.kv_heads)
     }
 
@@ -132,6 +136,19 @@ impl MultiHeadDims {
             + product(rows(d.kv_len), self.context_width, d.kv_heads, d.v_dim)
             + 2.0 * pairs * (d.qk_dim + d.v_dim) as f64
             + product(rows(d.q_len), self.output_width, d.q_heads, d.v_dim)
+    }
+}
+
+/// A bias has one number an output of its weight.
+pub(super) fn check_bias(
+    operand: &'static str,
+    weight: [usize; 4],
+    bias: Option<[usize; 4]>,
+) -> Result<()> {
+    let expected = [1, 1, 1, weight[2]];
+    match bias.filter(|bias| *bias != expected) {
+        None => Ok(()),
+        Some(bias) => Err(Error::shape(operand, format!("{expected:?}"), bias)),
     }
 }
 

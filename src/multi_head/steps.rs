@@ -1,12 +1,13 @@
 //! The steps of a layer as the operands of each, and where they meet: the workspace.
 
-use super::operands::{InProjections, KEY, MultiHeadOperands, Names, OUTPUT, PACKED, QUERY, VALUE};
+use super::operands::{InProjections, Linear, MultiHeadOperands, Names, names};
 use super::sizes::MultiHeadDims;
 use crate::host::DType;
 use crate::operands::Operands;
+use crate::place::Home;
 use crate::problem::PHASE;
 use crate::projection::Projection;
-use crate::tensor::{Home, TensorView};
+use crate::tensor::TensorView;
 
 /// Where the layer's intermediate results lie: f32, each part from a multiple of 256
 /// bytes on.
@@ -122,20 +123,23 @@ impl<'a> Steps<'a> {
         let outputs = tokens(layout.heads, d.q_len, concatenated, concatenated);
 
         let (input, source) = (operands.input, operands.source());
-        let project = |names, input, linear: super::Linear<'a>, output| {
+        // What the caller calls the latter.
+        let of_source = operands.context.map_or("input", |_| "context");
+        let packed_names = |of_input| ["packed weight", "packed bias", of_input, "workspace"];
+        let project = |called, input, linear: Linear<'a>, output| {
             let projection = Projection {
                 input,
                 weight: linear.weight,
                 bias: linear.bias,
                 output,
             };
-            (names, as_one_batch(projection))
+            (names(called), as_one_batch(projection))
         };
         let projections = match operands.projections {
             InProjections::Packed(packed) if layout.packed => {
                 let all = packed_width(dims);
                 vec![project(
-                    PACKED,
+                    packed_names("input"),
                     input,
                     packed,
                     tokens(layout.query, d.q_len, all, all),
@@ -145,9 +149,19 @@ impl<'a> Steps<'a> {
                 let (queries, keys) = (d.q_heads * d.qk_dim, d.kv_heads * d.qk_dim);
                 let values = d.kv_heads * d.v_dim;
                 vec![
-                    project(PACKED, input, packed.rows(0, queries), query),
-                    project(PACKED, source, packed.rows(queries, keys), key),
-                    project(PACKED, source, packed.rows(queries + keys, values), value),
+                    project(packed_names("input"), input, packed.rows(0, queries), query),
+                    project(
+                        packed_names(of_source),
+                        source,
+                        packed.rows(queries, keys),
+                        key,
+                    ),
+                    project(
+                        packed_names(of_source),
+                        source,
+                        packed.rows(queries + keys, values),
+                        value,
+                    ),
                 ]
             }
             InProjections::Separate {
@@ -155,9 +169,24 @@ impl<'a> Steps<'a> {
                 key: of_key,
                 value: of_value,
             } => vec![
-                project(QUERY, input, of_query, query),
-                project(KEY, source, of_key, key),
-                project(VALUE, source, of_value, value),
+                project(
+                    ["query weight", "query bias", "input", "workspace"],
+                    input,
+                    of_query,
+                    query,
+                ),
+                project(
+                    ["key weight", "key bias", of_source, "workspace"],
+                    source,
+                    of_key,
+                    key,
+                ),
+                project(
+                    ["value weight", "value bias", of_source, "workspace"],
+                    source,
+                    of_value,
+                    value,
+                ),
             ],
         };
         Steps {
@@ -169,7 +198,12 @@ impl<'a> Steps<'a> {
                 output: heads(outputs, d.q_heads, d.v_dim),
                 ..operands.attention
             },
-            output: project(OUTPUT, outputs, operands.output_projection, operands.output),
+            output: project(
+                ["output weight", "output bias", "workspace", "output"],
+                outputs,
+                operands.output_projection,
+                operands.output,
+            ),
         }
     }
 }

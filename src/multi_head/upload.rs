@@ -1,7 +1,7 @@
 //! A layer over slices: owns buffers, submits, reads.
 
 use super::operands::{InProjections, Linear, MultiHeadOperands};
-use super::sizes::{MultiHeadDims, Projections, WeightShapes};
+use super::sizes::{MultiHeadDims, Projections, WeightShapes, check_bias};
 use super::{MultiHeadPlan, PreparedMultiHead};
 use crate::attention::Attention;
 use crate::encode::Workspace;
@@ -127,10 +127,8 @@ impl<'a> MultiHeadInputs<'a> {
             ("output bias", &self.output),
         ];
         for (operand, linear) in biases {
-            let expected = [1, 1, 1, linear.weight.shape()[2]];
-            if let Some(bias) = linear.bias.filter(|bias| bias.shape() != expected) {
-                return Err(Error::shape(operand, format!("{expected:?}"), bias.shape()));
-            }
+            let bias = linear.bias.map(|bias| bias.shape());
+            check_bias(operand, linear.weight.shape(), bias)?;
         }
         Ok(dims)
     }

@@ -37,6 +37,7 @@ mod multi_head;
 mod project;
 mod rounding;
 mod row;
+mod softmax;
 
 use std::ops::Range;
 
@@ -51,7 +52,8 @@ use crate::mask::Visibility;
 use crate::options::Options;
 use crate::stage::Stage;
 use rounding::{Approx, store};
-use row::{Row, Softmax};
+use row::Row;
+use softmax::Softmax;
 
 /// Expected results of forward attention, and how far an f32 result may be away.
 #[derive(Debug, Clone, PartialEq)]

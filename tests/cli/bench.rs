@@ -119,11 +119,31 @@ fn a_table_is_printed_for_people() {
 }
 
 #[test]
+fn projections_are_measured() {
+    let args = ["--projection", "--q-len", "33", "--head-dim", "20"];
+    let document = documents(&[&args[..], &["--kv-len", "17", "--compare"]].concat());
+    let case = &document["cases"][0];
+    assert_eq!(case["flop"], 2.0 * f64::from(33 * 20 * 17));
+    assert_eq!(
+        case["operand_bytes"],
+        4.0 * f64::from(33 * 20 + 17 * 20 + 33 * 17)
+    );
+    let kernels = case["kernels"].as_array().unwrap();
+    assert!(kernels[0]["gflops"].as_f64() > Some(0.0), "{document}");
+    let plan = kernels[0]["plan"].as_str().unwrap();
+    assert!(plan.contains("in 20 out 17"), "{plan}");
+    // There is no plain projection to compare with.
+    assert!(kernels[2]["unsupported"].is_string(), "{document}");
+}
+
+#[test]
 fn mistakes_are_refused() {
     for (args, message) in [
         (&["--case", "prefill"][..], "prefill-64"),
         (&["--case", "causal", "--q-len", "3"], "cannot be used with"),
         (&["--q-len", "0"], "--q-len: expected 1 to"),
+        (&["--projection", "--causal"], "cannot be used with"),
+        (&["--projection", "--heads", "2"], "cannot be used with"),
         (&["--window", "0"], "window: expected at least 1 key"),
         (&["--seconds", "nan"], "a finite number"),
         (

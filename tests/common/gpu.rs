@@ -184,8 +184,7 @@ impl Report {
         let count = self.failures.len();
         assert!(
             count == 0,
-            "{count} of {} failed:\n{}",
-            self.runs,
+            "{count} failed:\n{}",
             self.failures[..count.min(20)].join("\n")
         );
         assert!(self.compared >= least, "only {} compared", self.compared);

@@ -136,8 +136,8 @@ impl Shape {
     /// The case that the flags give.
     pub fn case(&self) -> Result<Case, Stop> {
         let base = Case::named("prefill-64").ok_or("no base case")?;
-        let most_heads = if self.projection { 1 } else { base.heads };
-        let heads = self.heads.unwrap_or(most_heads);
+        let base_heads = if self.projection { 1 } else { base.heads };
+        let heads = self.heads.unwrap_or(base_heads);
         let q_len = self.q_len.unwrap_or(base.q_len);
         let head_dim = self.head_dim.unwrap_or(base.head_dim);
         let dtype = self.dtype.unwrap_or(base.dtype);
