@@ -21,8 +21,8 @@ impl<'a> TensorView<'a> {
     /// A view with explicit element strides, `offset` elements into the buffer.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the view reaches past the buffer's end,
-    /// [`Error::Layout`] if a stride or offset is beyond what can be addressed.
+    /// [`Error::BufferTooSmall`](crate::Error::BufferTooSmall) if the view reaches past the buffer's end,
+    /// [`Error::Layout`](crate::Error::Layout) if a stride or offset is beyond what can be addressed.
     pub fn strided(
         buffer: &'a wgpu::Buffer,
         dtype: DType,
@@ -167,7 +167,7 @@ impl<'a> MaskView<'a> {
     /// One byte a pair, nonzero is true; contiguous from byte `offset` on.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the view reaches past the buffer's end.
+    /// [`Error::BufferTooSmall`](crate::Error::BufferTooSmall) if the view reaches past the buffer's end.
     pub fn bytes(
         buffer: &'a wgpu::Buffer,
         shape: [usize; 4],
@@ -289,7 +289,7 @@ impl<'a> StatsView<'a> {
     /// Contiguous rows of `shape` (B, Hq, Nq), from f32 `offset` on.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the view reaches past the buffer's end.
+    /// [`Error::BufferTooSmall`](crate::Error::BufferTooSmall) if the view reaches past the buffer's end.
     pub fn new(
         buffer: &'a wgpu::Buffer,
         kind: Stats,
