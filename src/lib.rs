@@ -104,6 +104,7 @@ mod encode;
 mod error;
 mod faults;
 mod host;
+pub mod interpret;
 mod kernel;
 mod lists;
 mod loops;
