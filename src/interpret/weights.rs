@@ -132,7 +132,7 @@ impl<'a> Weights<'a> {
     /// [`Error::HostMemory`] if there is none for the result.
     pub fn by_distance(&self, most: usize) -> Result<Vec<f64>> {
         let mut by_distance = zeros("weights by distance", most.saturating_add(1))?;
-        let mut rows = 0;
+        let mut rows = 0u32;
         for row in self.rows().filter(|row| row.mass().is_some()) {
             rows += 1;
             for (j, &weight) in row.weights().iter().enumerate() {
