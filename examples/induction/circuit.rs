@@ -14,6 +14,8 @@
 //! and copies the token it finds to "token before"; an induction head in layer 2 matches
 //! the current token with what others have as "token before", and copies their token to
 //! "next token". The other heads do something else, and write to the scratch part.
+// `tests/gpu_induction.rs` runs the same circuit, and others; each uses what it needs.
+#![allow(dead_code)]
 
 use wgpu_attention::interpret::{Row, Weights};
 use wgpu_attention::{
@@ -106,8 +108,10 @@ pub struct Scores {
 pub struct Run {
     /// Of each layer and head.
     pub scores: Vec<Vec<Scores>>,
-    /// Of each layer, (heads, tokens, tokens).
+    /// Of each layer, (heads, length, length).
     pub weights: Vec<Vec<f32>>,
+    /// Of each layer, (length, width): what it adds to the residual stream.
+    pub outputs: Vec<Vec<f32>>,
     /// What comes next after each token.
     pub predictions: Vec<usize>,
 }
@@ -132,7 +136,7 @@ impl Circuit {
     /// Runs `sequence` through both layers and scores every head.
     pub fn run(&self, attention: &Attention, sequence: &[usize]) -> Result<Run> {
         let mut stream = self.embed(sequence);
-        let (mut scores, mut weights) = (Vec::new(), Vec::new());
+        let (mut scores, mut weights, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for heads in &self.heads {
             let layer = Layer::new(self, heads);
             let input = self.rows(&stream)?;
@@ -154,17 +158,19 @@ impl Circuit {
             weights.push(of_layer);
             // The residual connection.
             stream.iter_mut().zip(&output).for_each(|(x, y)| *x += y);
+            outputs.push(output);
         }
         let predictions = stream.chunks(self.width()).map(|row| self.unembed(row));
         Ok(Run {
             scores,
             weights,
+            outputs,
             predictions: predictions.collect(),
         })
     }
 
-    /// Where the parts of the residual stream begin.
-    fn part(&self, part: Part) -> usize {
+    /// Where a part of the residual stream begins.
+    pub fn part(&self, part: Part) -> usize {
         let (tokens, length) = (self.tokens, self.length);
         match part {
             Part::Token => 0,
@@ -176,7 +182,7 @@ impl Circuit {
     }
 
     /// Width of the residual stream.
-    fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         4 * self.tokens + self.length
     }
 
@@ -210,8 +216,8 @@ impl Circuit {
 }
 
 /// A part of the residual stream.
-#[derive(Clone, Copy)]
-enum Part {
+#[derive(Debug, Clone, Copy)]
+pub enum Part {
     Token,
     Position,
     Written(Writes),
@@ -333,6 +339,14 @@ fn causal() -> Options {
 }
 
 impl Run {
+    /// The weights of a head.
+    pub fn weights(&self, (layer, head): (usize, usize)) -> Result<Weights<'_>> {
+        let pairs = self.weights[layer].len() / self.scores[layer].len();
+        let length = pairs.isqrt();
+        let weights = &self.weights[layer][head * pairs..(head + 1) * pairs];
+        Weights::new(weights, [length, length])
+    }
+
     /// Layer and head of the highest score, if it is above [`FOUND`].
     pub fn find(&self, score: impl Fn(&Scores) -> f64) -> Option<(usize, usize)> {
         let layers = self.scores.iter().enumerate();

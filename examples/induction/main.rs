@@ -10,6 +10,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use wgpu_attention::Attention;
+use wgpu_attention::interpret::RankBy;
 
 /// Different tokens, and how many of them are drawn for one period.
 const TOKENS: usize = 32;
@@ -40,13 +41,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             );
         }
     }
-    let found = |name: &str, head: Option<(usize, usize)>| match head {
-        Some((layer, head)) => println!("{name}: {layer}.{head}"),
-        None => println!("{name}: none"),
-    };
     println!();
-    found("previous-token head", run.find(|s| s.previous));
-    found("induction head", run.find(|s| s.induction));
+    for (name, head) in [
+        ("previous-token head", run.find(|s| s.previous)),
+        ("induction head", run.find(|s| s.induction)),
+    ] {
+        let Some((layer, head)) = head else {
+            println!("{name}: none");
+            continue;
+        };
+        // A token in the middle of the second half, and the key it gives most weight to.
+        let at = 3 * PERIOD / 2 + 1;
+        let weights = run.weights((layer, head))?;
+        let row = weights.row(at).ok_or("no such row")?;
+        for key in row.top(row.weights(), RankBy::Weight, 1)? {
+            let (from, to) = (sequence[at], sequence[key.key]);
+            let (j, weight) = (key.key, key.weight);
+            println!(
+                "{name}: {layer}.{head}; token {from} at {at} looks at token {to} at {j}, weight {weight:.3}"
+            );
+        }
+    }
 
     // The last token of the first half has not been seen before either.
     for (half, range) in [

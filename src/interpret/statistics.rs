@@ -67,12 +67,12 @@ impl Histogram {
     /// rising.
     pub fn of(values: &[f32], edges: &[f64]) -> Result<Histogram> {
         let expected = "at least two finite edges, each above the one before";
-        let falls = |pair: &[f64]| !(pair[0] < pair[1]);
         let [first, .., last] = edges else {
             let actual = format!("{} edges", edges.len());
             return Err(Error::value("edges", expected, actual));
         };
-        if !(first.is_finite() && last.is_finite()) || edges.windows(2).any(falls) {
+        let finite = edges.iter().all(|edge| edge.is_finite());
+        if !finite || edges.windows(2).any(|pair| pair[0] >= pair[1]) {
             return Err(Error::value("edges", expected, format_args!("{edges:?}")));
         }
         let mut found = Histogram {

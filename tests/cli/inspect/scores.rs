@@ -39,7 +39,7 @@ fn compare(document: &Value, rows: &[Row], offset: i64, tolerance: f64) {
         row.iter().map(|x| x / sum).collect()
     };
     // Sums, and over how many rows.
-    let mut sums = [(0.0, 0.0); 8];
+    let mut sums = [(0.0, 0.0); 9];
     for (i, (got, (weights, contributions))) in given.iter().zip(rows).enumerate() {
         let total: f64 = weights.iter().sum();
         if total == 0.0 {
@@ -77,6 +77,10 @@ fn compare(document: &Value, rows: &[Row], offset: i64, tolerance: f64) {
         let before = usize::try_from(position - 1)
             .ok()
             .and_then(|j| weights.get(j));
+        // The weight after earlier occurrences of the row's token, where it has a name.
+        let own = (offset == 0 && got["token"].is_string()).then_some(&got["token"]);
+        let earlier = (0..i).filter(|&j| own == Some(&given[j]["token"]));
+        let after = earlier.map(|j| weights[j + 1]).reduce(|a, b| a + b);
         let of_row = [
             Some(entropy),
             Some(top),
@@ -86,6 +90,7 @@ fn compare(document: &Value, rows: &[Row], offset: i64, tolerance: f64) {
             Some(distance.sum()),
             Some(apart / 2.0),
             Some(1.0 - total),
+            after,
         ];
         for ((sum, rows), x) in sums.iter_mut().zip(of_row) {
             *sum += x.unwrap_or(0.0);
@@ -102,8 +107,13 @@ fn compare(document: &Value, rows: &[Row], offset: i64, tolerance: f64) {
         "distance",
         "disagreement",
         "sink",
+        "induction",
     ];
     for (name, (sum, rows)) in names.into_iter().zip(sums) {
+        if name == "induction" && rows == 0.0 {
+            assert_eq!(document[name], Value::Null);
+            continue;
+        }
         if name == "sink" && document[name] == Value::Null {
             assert!(
                 sum.abs() < rows * tolerance,

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use colorgrad::Gradient;
+use wgpu_attention::interpret::shares;
 
 use crate::inspect::canvas::{Cells, Rgb};
-use crate::inspect::scores::shares;
 use crate::inspect::view::HeadView;
 
 /// Excluded pairs: lighter than every colour of the scale but its top end, and grey.

@@ -1,11 +1,8 @@
 //! Numbers about a head: what each row's weights are like, and the head as a whole.
 
-use std::ops::Range;
+use wgpu_attention::interpret::{Mean, RankBy, Row, SATURATED, shares};
 
 use crate::inspect::view::HeadView;
-
-/// A largest weight above this is a saturated row.
-const SATURATED: f64 = 0.99;
 
 /// A key, what a row gives it, and its share of what the row takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,9 +31,11 @@ pub struct RowScores {
     pub disagreement: Option<f64>,
     /// 1 - the sum of the weights: what a sink takes.
     pub sink: f64,
+    largest: Option<f64>,
     previous: Option<f64>,
-    first: f64,
-    distance: f64,
+    induction: Option<f64>,
+    first: Option<f64>,
+    distance: Option<f64>,
 }
 
 /// Means over the rows that see a key.
@@ -54,6 +53,9 @@ pub struct HeadScores {
     pub saturated: f64,
     /// Mean weight on the key before the row's own position, over rows that have one.
     pub previous: f64,
+    /// Mean weight on the keys after earlier occurrences of the row's token, over rows
+    /// whose token occurred before; missing where tokens have no names or none did.
+    pub induction: Option<f64>,
     /// Mean weight on key 0.
     pub first: f64,
     /// Mean distance |i + offset - j| of a key from the row's position, weighted.
@@ -64,57 +66,40 @@ pub struct HeadScores {
     pub sink: Option<f64>,
 }
 
-/// A list over its sum; nothing if the sum is 0 or not finite.
-pub fn shares(row: &[f32]) -> Option<Vec<f64>> {
-    let sum: f64 = row.iter().map(|&x| f64::from(x)).sum();
-    let usable = sum.is_finite() && sum > 0.0;
-    usable.then(|| row.iter().map(|&x| f64::from(x) / sum).collect())
-}
-
 /// One row of `view`.
 pub fn row(view: &HeadView, row: usize) -> RowScores {
     let weights = view.row(&view.weights, row);
-    let mut scores = RowScores {
-        row,
-        entropy: None,
-        weight: None,
-        contribution: None,
-        disagreement: None,
-        sink: 0.0,
-        previous: None,
-        first: 0.0,
-        distance: 0.0,
-    };
-    let Some(p) = shares(weights) else {
-        return scores;
-    };
-    let c = shares(view.row(&view.contributions, row));
-    let top = |list: &[f64]| {
-        let key = largest(list)?;
-        Some(Top {
-            key,
-            weight: f64::from(weights[key]),
-            share: c.as_ref().map_or(f64::NAN, |c| c[key]),
+    let contributions = view.row(&view.contributions, row);
+    let of = Row::new(weights, row as i64 + view.offset);
+    let p = of.shares();
+    // A row that sees no key has no contributions either.
+    let c = shares(contributions);
+    let top = |by: RankBy| {
+        let top = of.top(contributions, by, 1).ok()?;
+        top.first().map(|top| Top {
+            key: top.key,
+            weight: top.weight,
+            share: c.as_ref().map_or(f64::NAN, |c| c[top.key]),
         })
     };
-    let plogp = |&p: &f64| if p > 0.0 { p * p.ln() } else { 0.0 };
-    // A row that looks at one key alone has entropy 0, not -0.
-    scores.entropy = Some(0.0 - p.iter().map(plogp).sum::<f64>());
-    scores.weight = top(&p);
-    scores.contribution = c.as_deref().and_then(top);
-    scores.disagreement = c.as_ref().map(|c| {
-        let apart = p.iter().zip(c).map(|(p, c)| (p - c).abs());
-        apart.sum::<f64>() / 2.0
-    });
-    // Rounding may bring the sum over 1.
-    scores.sink = (1.0 - weights.iter().map(|&w| f64::from(w)).sum::<f64>()).max(0.0);
-    let position = row as i64 + view.offset;
-    let before = usize::try_from(position - 1).ok();
-    scores.previous = before.and_then(|j| weights.get(j)).map(|&w| f64::from(w));
-    scores.first = weights.first().map_or(0.0, |&w| f64::from(w));
-    let away = |(j, p): (usize, &f64)| p * position.abs_diff(j as i64) as f64;
-    scores.distance = p.iter().enumerate().map(away).sum();
-    scores
+    let tokens = view.tokens.keys.as_deref();
+    RowScores {
+        row,
+        entropy: of.entropy(),
+        weight: top(RankBy::Weight),
+        contribution: c.as_ref().and_then(|_| top(RankBy::Contribution)),
+        disagreement: p.zip(c.as_ref()).map(|(p, c)| {
+            let apart = p.iter().zip(c).map(|(p, c)| (p - c).abs());
+            apart.sum::<f64>() / 2.0
+        }),
+        // Rounding may bring the sum over 1.
+        sink: of.mass().map_or(0.0, |mass| (1.0 - mass).max(0.0)),
+        largest: of.largest(),
+        previous: of.previous_token(),
+        induction: tokens.and_then(|tokens| of.induction(tokens)),
+        first: of.first_keys(1),
+        distance: of.distance(),
+    }
 }
 
 /// Every row of `view`.
@@ -125,22 +110,20 @@ pub fn rows(view: &HeadView) -> Vec<RowScores> {
 /// The head as a whole, from the scores of its rows. A mean over no row is NaN.
 pub fn head(view: &HeadView, rows: &[RowScores]) -> HeadScores {
     let rows: Vec<_> = rows.iter().filter(|r| r.entropy.is_some()).collect();
-    let mean = |of: &dyn Fn(&RowScores) -> Option<f64>| {
-        let values: Vec<f64> = rows.iter().filter_map(|r| of(r)).collect();
-        values.iter().sum::<f64>() / values.len() as f64
-    };
-    let largest = |r: &RowScores| r.weight.map(|top| top.weight);
+    let mean = |of: fn(&RowScores) -> Option<f64>| Mean::of(rows.iter().map(|r| of(r)));
+    let induction = mean(|r| r.induction);
     HeadScores {
         rows: rows.len(),
-        entropy: mean(&|r| r.entropy),
-        effective_keys: mean(&|r| r.entropy.map(f64::exp)),
-        largest: mean(&largest),
-        saturated: mean(&|r| largest(r).map(|w| f64::from(u8::from(w > SATURATED)))),
-        previous: mean(&|r| r.previous),
-        first: mean(&|r| Some(r.first)),
-        distance: mean(&|r| Some(r.distance)),
-        disagreement: mean(&|r| r.disagreement),
-        sink: view.sink.then(|| mean(&|r| Some(r.sink))),
+        entropy: mean(|r| r.entropy).value,
+        effective_keys: mean(|r| r.entropy.map(f64::exp)).value,
+        largest: mean(|r| r.largest).value,
+        saturated: mean(|r| r.largest.map(|w| f64::from(u8::from(w > SATURATED)))).value,
+        previous: mean(|r| r.previous).value,
+        induction: (induction.rows > 0).then_some(induction.value),
+        first: mean(|r| r.first).value,
+        distance: mean(|r| r.distance).value,
+        disagreement: mean(|r| r.disagreement).value,
+        sink: view.sink.then(|| mean(|r| Some(r.sink)).value),
     }
 }
 
@@ -159,16 +142,6 @@ pub fn worst(rows: &[RowScores], count: usize) -> Vec<RowScores> {
     });
     worst.truncate(count);
     worst
-}
-
-/// Index of the first largest element.
-fn largest(list: &[f64]) -> Option<usize> {
-    let better = |best: usize, at: usize| if list[at] > list[best] { at } else { best };
-    (Range {
-        start: 0,
-        end: list.len(),
-    })
-    .reduce(better)
 }
 
 #[cfg(test)]
@@ -229,6 +202,21 @@ mod tests {
         assert_eq!(head(&view, &scores).saturated, 0.5);
         let worst = worst(&scores, 8);
         assert_eq!(worst.iter().map(|r| r.row).collect::<Vec<_>>(), [0]);
+    }
+
+    #[test]
+    fn induction_needs_tokens_that_occur_again() {
+        let mut view = view(
+            &[&[1.0, 0.0, 0.0], &[0.5, 0.5, 0.0], &[0.0, 0.75, 0.25]],
+            &[1.0; 3],
+        );
+        let induction = |view: &HeadView| head(view, &rows(view)).induction;
+        assert_eq!(induction(&view), None);
+        let names = |names: [&str; 3]| Some(names.map(str::to_owned).to_vec());
+        view.tokens.keys = names(["a", "b", "a"]);
+        assert_eq!(induction(&view), Some(0.75));
+        view.tokens.keys = names(["a", "b", "c"]);
+        assert_eq!(induction(&view), None);
     }
 
     #[test]

@@ -108,13 +108,17 @@ fn one_head(canvas: &mut Canvas, small: &Small, [x, y]: [usize; 2]) -> Result<()
         effective_keys,
         largest,
         previous,
+        induction,
         first,
         distance,
         disagreement,
         sink,
         ..
     } = small.scores;
-    let sink = sink.map_or(String::new(), |sink| format!(", sink {}", two(sink)));
+    let named = |name: &str, score: Option<f64>| {
+        score.map_or(String::new(), |score| format!(", {name} {}", two(score)))
+    };
+    let (induction, sink) = (named("induction", induction), named("sink", sink));
     let lines = [
         format!(
             "entropy {} ({} keys), largest weight {}",
@@ -128,7 +132,7 @@ fn one_head(canvas: &mut Canvas, small: &Small, [x, y]: [usize; 2]) -> Result<()
             two(first),
             decimals(distance, 1)
         ),
-        format!("disagreement {}{sink}", two(disagreement)),
+        format!("disagreement {}{induction}{sink}", two(disagreement)),
     ];
     for (at, text) in lines.iter().enumerate() {
         let y = (y + height + 14 + 16 * at) as f64;
@@ -164,7 +168,8 @@ mod tests {
                 let mut view = view(rows, keys, None);
                 view.head = head;
                 view.sink = true;
-                let scores = scores::head(&view, &scores::rows(&view));
+                let mut scores = scores::head(&view, &scores::rows(&view));
+                scores.induction = Some(0.25);
                 Small::of(&view, scores)
             };
             let smalls: Vec<Small> = (0..heads).map(small).collect();

@@ -16,6 +16,10 @@ pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
         Some(sink) => format!(", sink {}", two(sink)),
         None => String::new(),
     };
+    let induction = match scores.induction {
+        Some(induction) => format!(", after its token's earlier occurrences {}", two(induction)),
+        None => String::new(),
+    };
     vec![
         format!(
             "head {}: {} of {} rows see a key; means over them:",
@@ -30,7 +34,7 @@ pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
             two(scores.largest),
         ),
         format!(
-            "  weight on the previous token {}, on the first key {}; distance {} keys; disagreement {}",
+            "  weight on the previous token {}{induction}, on the first key {}; distance {} keys; disagreement {}",
             two(scores.previous),
             two(scores.first),
             decimals(scores.distance, 1),
@@ -119,6 +123,7 @@ pub fn json(view: &HeadView, scores: &HeadScores, rows: &[RowScores]) -> Value {
         "largest_weight": finite(scores.largest),
         "saturated": finite(scores.saturated),
         "previous_token": finite(scores.previous),
+        "induction": scores.induction.and_then(finite),
         "first_key": finite(scores.first),
         "distance": finite(scores.distance),
         "disagreement": finite(scores.disagreement),

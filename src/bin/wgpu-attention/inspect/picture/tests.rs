@@ -109,7 +109,7 @@ fn cells_are_coloured_by_their_numbers() {
     let cells: Vec<&str> = svg.lines().filter(|l| l.contains("<title>")).collect();
     assert_eq!(cells.len(), 2 * 36);
     let hex = |[r, g, b]: [u8; 3]| format!("#{r:02x}{g:02x}{b:02x}");
-    let shares = crate::inspect::scores::shares(view.row(&view.contributions, 2)).unwrap();
+    let shares = wgpu_attention::interpret::shares(view.row(&view.contributions, 2)).unwrap();
     for (side, expected) in [(0, view.weights[2 * 6 + 1]), (1, shares[1] as f32)] {
         let cell = cells[side * 36 + 2 * 6 + 1];
         assert!(
