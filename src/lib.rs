@@ -83,6 +83,13 @@
 //! cross-attention, separate or packed weights in torch's (out, in) layout, grouped
 //! heads, and every option of attention. A single product is a [`Projection`].
 //!
+//! # What weights say
+//!
+//! Weights and scores of any region come from [`Attention::stage_async`]. [`interpret`]
+//! says what they mean, on the host: how wide and where a head looks, whether it is a
+//! previous-token or an induction head, what each key adds to the output as a vector
+//! (weights are not importance), and attention rolled out over layers.
+//!
 //! # Not here yet
 //!
 //! Gradients, merging of partial states, a KV cache, paged and packed

@@ -198,9 +198,16 @@ impl<'a> Row<'a> {
             })
             .filter(|key| rank(key) > 0.0)
             .collect();
-        // Stable: equals stay in the order of their keys.
-        keys.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
-        keys.truncate(count);
+        let order = |a: &Ranked, b: &Ranked| {
+            let by_rank = rank(b).total_cmp(&rank(a));
+            by_rank.then(a.key.cmp(&b.key))
+        };
+        if count < keys.len() {
+            // All that come before it are in front of it then.
+            keys.select_nth_unstable_by(count, order);
+            keys.truncate(count);
+        }
+        keys.sort_unstable_by(order);
         Ok(keys)
     }
 }
@@ -312,6 +319,8 @@ mod tests {
         assert_eq!(keys(RankBy::Weight, 9), [0, 1, 3]);
         assert_eq!(keys(RankBy::Contribution, 9), [3, 1, 0]);
         assert_eq!(keys(RankBy::Contribution, 1), [3]);
+        assert_eq!(keys(RankBy::Weight, 2), [0, 1]);
+        assert_eq!(keys(RankBy::Weight, 0), [0; 0]);
         let [first] = row.top(&contributions, RankBy::Weight, 1).unwrap()[..] else {
             panic!("one key");
         };
