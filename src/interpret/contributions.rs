@@ -189,6 +189,8 @@ mod tests {
         assert_eq!(found.vectors(), [1.0, 0.0, 0.0]);
         let through = found.through(&[2.0, f32::NAN], [1, 2], 0).unwrap();
         assert_eq!(through.vectors(), [2.0, 0.0, 0.0]);
+        let through = found.through(&[f32::NAN], [1, 1], 0).unwrap();
+        assert!(through.vectors()[0].is_nan() && through.vectors()[1..] == [0.0; 2]);
         // A visible one shows.
         let found = Contributions::new(&[0.5, 0.5, 0.0], &values, 1).unwrap();
         assert!(found.output()[0].is_nan() && found.shares().is_none());
