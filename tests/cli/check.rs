@@ -7,6 +7,9 @@ use tempfile::TempDir;
 
 use crate::{Parts, data, program, run, stderr, stdout};
 
+/// A whole multi-head layer.
+const LAYER: &str = "real/minilm_layer0_multihead.safetensors";
+
 const ORACLE: [&str; 3] = ["check", "--backend", "oracle"];
 
 fn check(paths: &[&Path]) -> (i32, String) {
@@ -25,6 +28,7 @@ fn samples() -> Vec<PathBuf> {
         "sdpa_options/merge3_everything_b3_gqa6x2_nq17_nk60_dqk24_dv12_f16.safetensors",
         "sdpa_options/poison_kvlen_b3_nq9_nk40_d16_f32.safetensors",
         "real/minilm_layer0_three_sentences.safetensors",
+        LAYER,
     ]
     .map(data)
     .to_vec()
@@ -41,7 +45,7 @@ fn good_cases_pass_and_are_counted() {
     // Gradients and the merging of parts are passed over, and that is said.
     let last = lines.last().unwrap();
     let tail = last
-        .strip_prefix("7 passed, 0 failed, 0 unsupported; ")
+        .strip_prefix("8 passed, 0 failed, 0 unsupported; ")
         .unwrap();
     assert!(tail.ends_with(" outputs unsupported"), "{last}");
     assert!(!tail.starts_with("0 "), "{last}");
@@ -84,6 +88,52 @@ fn bundled_cases_pass_on_the_adapter() {
     let last = text.lines().last().unwrap();
     assert!(last.contains(" passed, 0 failed, 0 unsupported"), "{text}");
     assert!(!last.starts_with("0 "), "{text}");
+}
+
+/// The real layer passes on every backend and by every kernel that the adapter has, and
+/// fails on each with one number wrong in a weight or a bias. (One of b_k would be no
+/// fault: it adds the same to every score of a row.)
+#[test]
+fn a_layer_with_a_fault_fails_wherever_it_runs() {
+    let folder = TempDir::new().unwrap();
+    let faults = [("W_o", 0.1), ("b_o", 1e-3), ("b_v", 0.01), ("b_q", 0.5)];
+    let mut files = vec![data(LAYER)];
+    for (name, by) in faults {
+        let mut wrong = Parts::read(&files[0]);
+        let first = &mut wrong.get(name)[..4];
+        let changed = f32::from_le_bytes(first.try_into().unwrap()) + by;
+        first.copy_from_slice(&changed.to_le_bytes());
+        files.push(folder.path().join(format!("{name}.safetensors")));
+        wrong.write(files.last().unwrap());
+    }
+    let kernels = wgpu_attention::Kernel::ALL.iter().map(|k| k.name());
+    let on_gpu: Vec<_> = kernels.map(|name| ["--kernel", name]).collect();
+    let elsewhere = [["--backend", "cpu"], ["--backend", "oracle"]];
+    let mut kernels = 0;
+    for flags in on_gpu.iter().chain(&elsewhere) {
+        let flags = ["check", "--strict", flags[0], flags[1]].map(Path::new);
+        let files = files.iter().map(PathBuf::as_path);
+        let output = run(flags.into_iter().chain(files));
+        let text = stdout(&output);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        if lines[0].starts_with("UNSUPPORTED ") {
+            assert!(lines[0].contains("subgroup"), "{}", lines[0]);
+            continue;
+        }
+        kernels += 1;
+        assert!(lines[0].starts_with("PASS "), "{text}");
+        assert_eq!(
+            lines[0].contains("projections on the host"),
+            flags[3] == Path::new("cpu"),
+            "{text}"
+        );
+        for line in &lines[1..=faults.len()] {
+            assert!(line.starts_with("FAIL "), "{line}");
+            assert!(line.contains(": Y ") && line.contains(" outside"), "{line}");
+        }
+        assert_eq!(output.status.code(), Some(1));
+    }
+    assert!(kernels >= 2 + elsewhere.len(), "{kernels}");
 }
 
 /// One wrong element in any expected output is found, and where it is.

@@ -116,9 +116,18 @@ impl Array {
 
     /// A borrowed four-axis tensor; `name` is for the message.
     pub fn tensor(&self, name: &str) -> Result<Tensor<'_>, String> {
-        let shape: [usize; 4] = self.shape.as_slice().try_into().map_err(|_| {
-            let shape = &self.shape;
-            format!("{name}: expected four axes, got shape {shape:?}")
+        self.with_axes(name, |shape: [usize; 4]| shape)
+    }
+
+    /// A borrowed tensor of the four axes that `place` makes of the `N` there are.
+    pub fn with_axes<const N: usize>(
+        &self,
+        name: &str,
+        place: impl FnOnce([usize; N]) -> [usize; 4],
+    ) -> Result<Tensor<'_>, String> {
+        let shape: [usize; N] = self.shape.as_slice().try_into().map_err(|_| {
+            let (axes, shape) = (count_of_axes(N), &self.shape);
+            format!("{name}: expected {axes}, got shape {shape:?}")
         })?;
         let data = match &self.values {
             Values::F32(v) => Data::F32(v),
@@ -126,7 +135,7 @@ impl Array {
             Values::BF16(v) => Data::BF16(v),
             _ => return Err(format!("{name}: expected floats, got {}", self.type_name())),
         };
-        Tensor::new(data, shape).map_err(|e| format!("{name}: {e}"))
+        Tensor::new(data, place(shape)).map_err(|e| format!("{name}: {e}"))
     }
 
     /// The elements `range` of axis `axis`.
@@ -215,16 +224,21 @@ impl Array {
     }
 }
 
-/// (B, H, S, D) to (B, S, H*D), head-major inside the last axis.
-pub fn merge_heads(values: &[f32], shape: [usize; 4]) -> Vec<f32> {
-    let [batch, heads, sequence, dim] = shape;
-    (0..batch * sequence * heads * dim)
+/// Swaps the two axes in the middle: (B, H, S, D) becomes (B, S, H*D), head-major
+/// inside the last axis, and (B, S, H, D) becomes (B, H, S, D).
+pub fn swap_middle(values: &[f32], shape: [usize; 4]) -> Vec<f32> {
+    let [batch, first, second, dim] = shape;
+    (0..batch * second * first * dim)
         .map(|flat| {
-            let (d, h) = (flat % dim, flat / dim % heads);
-            let (s, b) = (flat / dim / heads % sequence, flat / dim / heads / sequence);
-            values[((b * heads + h) * sequence + s) * dim + d]
+            let (d, h) = (flat % dim, flat / dim % first);
+            let (s, b) = (flat / dim / first % second, flat / dim / first / second);
+            values[((b * first + h) * second + s) * dim + d]
         })
         .collect()
+}
+
+fn count_of_axes(n: usize) -> &'static str {
+    ["no axis", "one axis", "two axes", "three axes", "four axes"][n]
 }
 
 fn words<const N: usize, T>(bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Vec<T> {
@@ -287,9 +301,11 @@ mod tests {
         // Batch 0, head 1, row 2 stands at row 2, columns 2 and 3.
         assert_eq!(values[(3 + 2) * 2..(3 + 2) * 2 + 2], [18.0, 19.0]);
         assert_eq!(
-            merge_heads(&values, [2, 4, 3, 2]),
+            swap_middle(&values, [2, 4, 3, 2]),
             *packed.to_f32().unwrap()
         );
+        let rows = packed.to_f32().unwrap();
+        assert_eq!(swap_middle(&rows, [2, 3, 4, 2]), *values);
         assert!(packed.split_heads(3).is_err());
         assert!(packed.split_heads(0).is_err());
     }

@@ -9,11 +9,11 @@ use clap::{Args, ValueEnum};
 use half::{bf16, f16};
 use wgpu_attention::reference;
 use wgpu_attention::{
-    AdapterOptions, Attention, DType, Error, Inputs, Kernel, Options, Outputs, PlanOptions, Region,
-    Stage, Tensor, Uploaded, cpu,
+    AdapterOptions, Attention, DType, Error, Inputs, Kernel, MultiHeadInputs, Options, Outputs,
+    PlanOptions, Region, Stage, Tensor, Uploaded, cpu,
 };
 
-use crate::tune;
+use crate::{multi_head, tune};
 
 /// Which implementation runs the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -149,6 +149,27 @@ impl Backend {
         };
         round_to(output, &mut outputs.output);
         Ok(outputs)
+    }
+
+    /// Y of a multi-head layer, (B, Nq, width), rounded to `output` and widened
+    /// again. The CPU path is attention alone: projections are f64 there.
+    pub fn multi_head(
+        &self,
+        inputs: &MultiHeadInputs<'_>,
+        options: &Options,
+        output: DType,
+    ) -> Result<Vec<f32>, Error> {
+        let mut y = match self {
+            Backend::Gpu(attention, plan) => {
+                let uploaded = attention.upload_multi_head(inputs, options, output, plan)?;
+                uploaded.submit()?;
+                return uploaded.read();
+            }
+            Backend::Cpu => multi_head::on_cpu(inputs, options, output)?,
+            Backend::Oracle => narrow(&reference::multi_head(inputs, options, output)?.values),
+        };
+        round_to(output, &mut y);
+        Ok(y)
     }
 
     /// Gets a call ready to be run several times.

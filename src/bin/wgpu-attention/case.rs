@@ -174,14 +174,7 @@ impl Problem {
             inputs = inputs.bias(bias.tensor("attn_bias")?);
         }
         if let Some(mask) = &self.mask {
-            let Values::Bool(bytes) = &mask.values else {
-                let got = mask.type_name();
-                return Err(format!("attn_mask: expected BOOL, got {got}"));
-            };
-            let shape = mask.shape.as_slice().try_into();
-            let shape = shape.map_err(|_| "attn_mask: expected four axes".to_owned())?;
-            let mask = BoolMask::new(MaskData::Bytes(bytes), shape, self.polarity);
-            inputs = inputs.mask(mask.map_err(|e| e.to_string())?);
+            inputs = inputs.mask(mask_of(mask, self.polarity)?);
         }
         inputs.kv_lengths = self.kv_lengths.as_deref();
         inputs.q_lengths = self.q_lengths.as_deref();
@@ -238,6 +231,17 @@ impl Problem {
         part.alibi_slopes = self.alibi_slopes.clone();
         Ok(part)
     }
+}
+
+/// A mask of bytes and four axes as the library takes it.
+pub fn mask_of(mask: &Array, polarity: Polarity) -> Result<BoolMask<'_>, String> {
+    let Values::Bool(bytes) = &mask.values else {
+        let got = mask.type_name();
+        return Err(format!("attn_mask: expected BOOL, got {got}"));
+    };
+    let shape = mask.shape.as_slice().try_into();
+    let shape = shape.map_err(|_| "attn_mask: expected four axes".to_owned())?;
+    BoolMask::new(MaskData::Bytes(bytes), shape, polarity).map_err(|e| e.to_string())
 }
 
 /// Puts axes of 1 in front until there are four.

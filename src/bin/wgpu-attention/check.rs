@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 use wgpu_attention::reference::Comparison;
-use wgpu_attention::{Dims, Error, Outputs};
+use wgpu_attention::{DType, Dims, Error, Outputs};
 
-use crate::array::merge_heads;
+use crate::array::swap_middle;
 use crate::backend::{Backend, BackendArgs};
 use crate::case::File;
 use crate::judge::{Verdict, judge, judge_exact};
+use crate::multi_head::Layer;
 use crate::report::{Reporter, Stop, number, one_line};
 use crate::suites::{self, Call, Unsupported, Want, What};
 
@@ -143,10 +144,14 @@ fn examine(backend: &Backend, path: &Path, strict: bool) -> Report {
             return report;
         }
     };
-    report.note = job.note;
     report.unsupported = job.unsupported;
     for call in &job.calls {
         if let Err(error) = report.call(backend, call) {
+            report.errors.push(error);
+        }
+    }
+    if let Some((layer, want)) = &job.layer {
+        if let Err(error) = report.layer(backend, layer, want) {
             report.errors.push(error);
         }
     }
@@ -165,13 +170,7 @@ impl Report {
         let inputs = problem.inputs()?;
         let dims = inputs.validate(&problem.options).map_err(one_line)?;
         for want in &call.wants {
-            let shape = shape_of(&want.what, &dims);
-            if want.expected.shape != shape {
-                let (name, given) = (&want.name, &want.expected.shape);
-                return Err(format!(
-                    "expected {name} has shape {given:?}, the call gives {shape:?}"
-                ));
-            }
+            has_shape(want, &shape_of(&want.what, &dims))?;
         }
         let (stages, results): (Vec<_>, Vec<_>) =
             (call.wants.iter()).partition(|want| matches!(want.what, What::Stage(..)));
@@ -179,7 +178,7 @@ impl Report {
             match backend.forward(&inputs, &problem.options, call.output) {
                 Ok(outputs) => {
                     for want in &results {
-                        let got = arrange(&want.what, &outputs, &dims)?;
+                        let got = arrange(&want.what, &outputs, &dims);
                         self.compare(want, &got, dims.v_dim)?;
                     }
                 }
@@ -198,6 +197,20 @@ impl Report {
             }
         }
         Ok(())
+    }
+
+    fn layer(&mut self, backend: &Backend, layer: &Layer, want: &Want) -> Result<(), String> {
+        let inputs = layer.inputs()?;
+        let dims = inputs.dims().map_err(one_line)?;
+        let width = dims.output_width;
+        has_shape(want, &[dims.attention.batch, dims.attention.q_len, width])?;
+        if matches!(backend, Backend::Cpu) {
+            self.note = Some("projections on the host in f64");
+        }
+        match backend.multi_head(&inputs, &layer.options, DType::F32) {
+            Ok(got) => self.compare(want, &got, width),
+            Err(error) => self.refused(&[want], error),
+        }
     }
 
     fn compare(&mut self, want: &Want, got: &[f32], row: usize) -> Result<(), String> {
@@ -325,7 +338,6 @@ fn shape_of(what: &What, dims: &Dims) -> Vec<usize> {
     match what {
         What::Output => dims.output_shape().to_vec(),
         What::Merged => vec![batch, q_len, q_heads * v_dim],
-        What::Projected { bias, .. } => vec![batch, q_len, bias.len()],
         What::Lse => vec![batch, q_heads, q_len],
         What::Stage(_, None) => vec![batch, q_heads, q_len, kv_len],
         // One row a head is stored without the axis.
@@ -335,16 +347,20 @@ fn shape_of(what: &What, dims: &Dims) -> Vec<usize> {
 }
 
 /// A result of the call as the expected tensor has it.
-fn arrange(what: &What, outputs: &Outputs, dims: &Dims) -> Result<Vec<f32>, String> {
-    let merged = || merge_heads(&outputs.output, dims.output_shape());
+fn arrange(what: &What, outputs: &Outputs, dims: &Dims) -> Vec<f32> {
     match what {
-        What::Merged => Ok(merged()),
-        What::Projected { weight, bias } => {
-            let width = dims.q_heads * dims.v_dim;
-            let (rows, _) = suites::linear(&merged(), &[width], weight, bias)?;
-            Ok(rows.iter().map(|&y| y as f32).collect())
-        }
-        What::Lse => Ok(outputs.lse.clone()),
-        What::Output | What::Stage(..) => Ok(outputs.output.clone()),
+        What::Merged => swap_middle(&outputs.output, dims.output_shape()),
+        What::Lse => outputs.lse.clone(),
+        What::Output | What::Stage(..) => outputs.output.clone(),
+    }
+}
+
+fn has_shape(want: &Want, shape: &[usize]) -> Result<(), String> {
+    let (name, given) = (&want.name, &want.expected.shape);
+    match given == shape {
+        true => Ok(()),
+        false => Err(format!(
+            "expected {name} has shape {given:?}, the call gives {shape:?}"
+        )),
     }
 }

@@ -10,6 +10,7 @@ mod demo;
 mod info;
 mod inspect;
 mod judge;
+mod multi_head;
 mod onnx;
 mod output;
 mod report;

@@ -5,18 +5,19 @@ use wgpu_attention::{Alignment, DType, Options, Stage, Window};
 
 use crate::array::Array;
 use crate::case::{File, Problem};
+use crate::multi_head::{Layer, Linear};
 use crate::onnx;
 
 /// Everything that one file asks for.
 #[derive(Debug, Default)]
 pub struct Job {
     pub calls: Vec<Call>,
+    /// A whole multi-head layer and what is expected of it.
+    pub layer: Option<(Layer, Want)>,
     /// Results that are no attention: rearranged inputs, already computed.
     pub copies: Vec<Copied>,
     /// Expected outputs that cannot be produced, with the reason.
     pub unsupported: Vec<Unsupported>,
-    /// What is done outside the attention call, if anything.
-    pub note: Option<&'static str>,
 }
 
 /// One attention call and what to compare of it.
@@ -42,10 +43,8 @@ pub struct Want {
 pub enum What {
     /// The output, (B, Hq, Nq, Dv).
     Output,
-    /// The output as (B, Nq, Hq*Dv).
+    /// The output as (B, Nq, Hq*Dv), or that of a layer, (B, Nq, width).
     Merged,
-    /// The output as (B, Nq, Hq*Dv), times the transposed weight, plus bias.
-    Projected { weight: Array, bias: Array },
     /// The log-sum-exp, (B, Hq, Nq).
     Lse,
     /// A stage of the scores for the query rows given, all of them if `None`.
@@ -94,10 +93,10 @@ pub fn job(file: &File, strict: bool) -> Result<Job, String> {
     };
     // Whatever the file expects is either compared or named as not supported.
     let unsupported = job.unsupported.iter().flat_map(|u| u.names.iter());
-    let wanted = job
-        .calls
-        .iter()
-        .flat_map(|c| c.wants.iter().map(|w| &w.name));
+    let wanted = job.calls.iter().flat_map(|c| c.wants.iter());
+    let wanted = wanted
+        .chain(job.layer.iter().map(|(_, want)| want))
+        .map(|w| &w.name);
     let mut known: Vec<&str> = unsupported.chain(wanted).map(String::as_str).collect();
     known.extend(job.copies.iter().map(|c| c.name));
     for name in file
@@ -120,7 +119,11 @@ pub fn job(file: &File, strict: bool) -> Result<Job, String> {
 pub fn to_look_at(file: &File) -> Result<Problem, String> {
     let is_case = |name| file.get(name).is_some();
     if file.metadata.contains_key("suite") || is_case("X") || is_case("expected.Y") {
-        let call = job(file, false)?.calls.into_iter().next();
+        let job = job(file, false)?;
+        if let Some((layer, _)) = &job.layer {
+            return layer.attention();
+        }
+        let call = job.calls.into_iter().next();
         return Ok(call.ok_or("holds no attention call")?.problem);
     }
     let mut options = captured_options(file)?;
@@ -230,75 +233,36 @@ fn captured(file: &File, strict: bool) -> Result<Job, String> {
     })
 }
 
-/// A whole multi-head layer: `../real/minilm_layer0_multihead`. The four
-/// projections are done here in f64 and rounded to f32.
+/// A whole multi-head layer: `../real/minilm_layer0_multihead`.
 fn multihead(file: &File, strict: bool) -> Result<Job, String> {
     let heads = file
         .attribute::<usize>("heads")?
         .ok_or("no metadata heads")?;
-    let x = file.need("X")?;
-    let values = x.to_f32()?;
-    let project = |which: &str| {
-        let (weight, bias) = (
-            file.need(&format!("W_{which}"))?,
-            file.need(&format!("b_{which}"))?,
-        );
-        let (rows, width) = linear(&values, &x.shape, weight, bias)?;
-        let shape = [&x.shape[..x.shape.len() - 1], &[width]].concat();
-        let rows = rows.iter().map(|&y| y as f32).collect();
-        Array::f32(&shape, rows).split_heads(heads)
+    let linear = |which: &str| -> Result<Linear, String> {
+        Ok(Linear {
+            weight: file.need(&format!("W_{which}"))?.clone(),
+            bias: Some(file.need(&format!("b_{which}"))?.clone()),
+        })
     };
-    let mut problem = Problem::new(
-        project("q")?,
-        project("k")?,
-        project("v")?,
-        captured_options(file)?,
-    );
-    problem.mask = file.get("attn_mask").cloned();
+    let layer = Layer {
+        input: file.need("X")?.clone(),
+        context: None,
+        q_heads: heads,
+        kv_heads: heads,
+        projections: [linear("q")?, linear("k")?, linear("v")?, linear("o")?],
+        mask: file.get("attn_mask").cloned(),
+        options: captured_options(file)?,
+    };
     let want = Want {
         name: "Y".to_owned(),
-        what: What::Projected {
-            weight: file.need("W_o")?.clone(),
-            bias: file.need("b_o")?.clone(),
-        },
+        what: What::Merged,
         expected: file.need("expected.Y")?.clone(),
         tolerance: tolerance(file, strict, "Y")?,
     };
     Ok(Job {
-        calls: vec![Call::f32(problem, vec![want])],
-        note: Some("projections on the host in f64"),
+        layer: Some((layer, want)),
         ..Job::default()
     })
-}
-
-/// `y = x W^T + b` over the last axis in f64, W (out, in); and the width of y.
-pub fn linear(
-    x: &[f32],
-    shape: &[usize],
-    weight: &Array,
-    bias: &Array,
-) -> Result<(Vec<f64>, usize), String> {
-    let (w, b) = (weight.to_f32()?, bias.to_f32()?);
-    let inner = shape.last().copied().unwrap_or(0);
-    let outer = b.len();
-    if inner == 0 || weight.shape != [outer, inner] {
-        let got = &weight.shape;
-        return Err(format!(
-            "weight: expected shape [{outer}, {inner}], got {got:?}"
-        ));
-    }
-    let dot = |row: &[f32], w: &[f32]| -> f64 {
-        let terms = row
-            .iter()
-            .zip(w)
-            .map(|(&x, &w)| f64::from(x) * f64::from(w));
-        terms.sum()
-    };
-    let rows = x.chunks_exact(inner).flat_map(|row| {
-        let outputs = w.chunks_exact(inner).zip(b.iter());
-        outputs.map(move |(w, &b)| dot(row, w) + f64::from(b))
-    });
-    Ok((rows.collect(), outer))
 }
 
 impl Call {
