@@ -7,6 +7,7 @@
 mod bench;
 mod check;
 mod inspect;
+mod layer;
 mod run;
 mod shaders;
 mod show;

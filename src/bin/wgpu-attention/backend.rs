@@ -159,17 +159,38 @@ impl Backend {
         options: &Options,
         output: DType,
     ) -> Result<Vec<f32>, Error> {
+        Ok(self.multi_head_runs(inputs, options, output, 1)?.0)
+    }
+
+    /// The same, and how long it took: on a device the first time with uploads and
+    /// compilation, then up to `runs` in all, each with reading Y.
+    pub fn multi_head_runs(
+        &self,
+        inputs: &MultiHeadInputs<'_>,
+        options: &Options,
+        output: DType,
+        runs: usize,
+    ) -> Result<(Vec<f32>, Vec<Duration>), Error> {
+        let mut started = Instant::now();
         let mut y = match self {
             Backend::Gpu(attention, plan) => {
                 let uploaded = attention.upload_multi_head(inputs, options, output, plan)?;
-                uploaded.submit()?;
-                return uploaded.read();
+                let mut times = Vec::with_capacity(runs);
+                loop {
+                    uploaded.submit()?;
+                    let y = uploaded.read()?;
+                    times.push(started.elapsed());
+                    if times.len() >= runs {
+                        return Ok((y, times));
+                    }
+                    started = Instant::now();
+                }
             }
             Backend::Cpu => multi_head::on_cpu(inputs, options, output)?,
             Backend::Oracle => narrow(&reference::multi_head(inputs, options, output)?.values),
         };
         round_to(output, &mut y);
-        Ok(y)
+        Ok((y, vec![started.elapsed()]))
     }
 
     /// Gets a call ready to be run several times.

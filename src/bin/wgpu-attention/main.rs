@@ -10,6 +10,7 @@ mod demo;
 mod info;
 mod inspect;
 mod judge;
+mod layer;
 mod multi_head;
 mod onnx;
 mod output;
@@ -42,6 +43,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Check(check::CheckArgs),
     Run(run::RunArgs),
+    Layer(layer::LayerArgs),
     Inspect(inspect::InspectArgs),
     Bench(bench::BenchArgs),
     Tune(tune::TuneArgs),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(&args),
         Command::Check(args) => check::check(&args),
         Command::Run(args) => run::run(&args),
+        Command::Layer(args) => layer::layer(&args),
         Command::Inspect(args) => inspect::inspect(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Tune(args) => tune::tune(&args),

@@ -89,10 +89,20 @@ enum MaskPolarity {
 
 /// Element type of the output.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum OutputDType {
+pub enum OutputDType {
     F32,
     F16,
     Bf16,
+}
+
+impl From<OutputDType> for DType {
+    fn from(dtype: OutputDType) -> DType {
+        match dtype {
+            OutputDType::F32 => DType::F32,
+            OutputDType::F16 => DType::F16,
+            OutputDType::Bf16 => DType::BF16,
+        }
+    }
 }
 
 pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
@@ -106,9 +116,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
         within("rows", &args.rows, dims.q_len)?,
     ];
     let dtype = match args.output_dtype {
-        Some(OutputDType::F32) => DType::F32,
-        Some(OutputDType::F16) => DType::F16,
-        Some(OutputDType::Bf16) => DType::BF16,
+        Some(dtype) => dtype.into(),
         None => inputs.query.dtype(),
     };
 
@@ -236,7 +244,7 @@ fn check_lists(file: &File) -> Result<(), String> {
 }
 
 /// The output in its storage type; the values are of that type already.
-fn stored(shape: &[usize], values: Vec<f32>, dtype: DType) -> Array {
+pub fn stored(shape: &[usize], values: Vec<f32>, dtype: DType) -> Array {
     let values = match dtype {
         DType::F32 => Values::F32(values),
         DType::F16 => Values::F16(values.into_iter().map(f16::from_f32).collect()),

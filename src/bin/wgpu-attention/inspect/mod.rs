@@ -24,6 +24,7 @@ use crate::backend::{Backend, BackendArgs};
 use crate::case::File;
 use crate::inspect::canvas::Canvas;
 use crate::inspect::sheet::Small;
+use crate::layer::{SourceArgs, TensorPath};
 use crate::output;
 use crate::report::{Reporter, Stop};
 use crate::run::range;
@@ -37,17 +38,18 @@ pub use request::{Request, Selection};
 /// next to nothing to the output. Below are the rows where the two disagree most.
 /// FILE is a case as `check` reads it, or holds Q, K, V and what else `run`
 /// reads; its metadata gives the options and, as `tokens` (JSON, a list of
-/// strings a batch entry), the names of the keys.
+/// strings a batch entry), the names of the keys. With --input FILE is a
+/// checkpoint as `layer` reads it, and the metadata that of the input's file.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("heads").required(true))]
+#[command(allow_negative_numbers = true, group = ArgGroup::new("which").required(true))]
 pub struct InspectArgs {
     /// Safetensors file.
     file: PathBuf,
     /// The query head.
-    #[arg(long, value_name = "H", group = "heads")]
+    #[arg(long, value_name = "H", group = "which")]
     head: Option<usize>,
     /// Every query head, small, on one sheet.
-    #[arg(long, group = "heads")]
+    #[arg(long, group = "which")]
     all_heads: bool,
     /// The batch entry.
     #[arg(long, value_name = "B", default_value_t = 0)]
@@ -65,6 +67,12 @@ pub struct InspectArgs {
     /// The scores as one JSON document.
     #[arg(long, requires = "stats")]
     json: bool,
+    /// X of a layer of the checkpoint FILE, (B,Nq,width) or (Nq,width): a file of one
+    /// tensor or with a tensor X, or FILE:TENSOR.
+    #[arg(long, value_name = "FILE[:TENSOR]")]
+    input: Option<TensorPath>,
+    #[command(flatten)]
+    source: SourceArgs,
     #[command(flatten)]
     backend: BackendArgs,
 }
@@ -79,9 +87,7 @@ enum Format {
 pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     // Whatever can be refused is refused before anything is computed.
     let target = args.target()?;
-    let named = |e: String| format!("{}: {e}", args.file.display());
-    let file = File::read(&args.file).map_err(named)?;
-    let request = Request::new(&file, &args.file, &args.selection()).map_err(named)?;
+    let request = args.request()?;
     let backend = args.backend.open()?;
     let source = view::source(&backend).describe();
     let reporter = Reporter::spinning();
@@ -157,6 +163,20 @@ pub fn draw_head(request: &Request, backend: &Backend, target: &Path) -> Result<
 }
 
 impl InspectArgs {
+    fn request(&self) -> Result<Request, String> {
+        let (path, selection) = (&self.file, self.selection());
+        let named = |e: String| format!("{}: {e}", path.display());
+        let Some(input) = &self.input else {
+            let file = File::read(path).map_err(named)?;
+            return Request::new(&file, path, &selection).map_err(named);
+        };
+        let loaded = self.source.load(path, input)?;
+        let mut about = File::default();
+        about.metadata.extend(input.metadata()?);
+        (about.metadata).insert("source".to_owned(), loaded.found.prefix);
+        Request::of(loaded.layer.attention()?, &about, path, &selection)
+    }
+
     fn selection(&self) -> Selection {
         Selection {
             batch: self.batch,

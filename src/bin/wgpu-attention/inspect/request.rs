@@ -36,9 +36,18 @@ pub struct Request {
 }
 
 impl Request {
-    /// Checks `selection`; the name of `path` becomes the title.
+    /// The call of `file`; checks `selection`. The name of `path` becomes the title.
     pub fn new(file: &File, path: &Path, selection: &Selection) -> Result<Request, String> {
-        let problem = suites::to_look_at(file)?;
+        Request::of(suites::to_look_at(file)?, file, path, selection)
+    }
+
+    /// The same of `problem`; only the metadata of `file` is read.
+    pub fn of(
+        problem: Problem,
+        file: &File,
+        path: &Path,
+        selection: &Selection,
+    ) -> Result<Request, String> {
         let dims = problem.inputs()?.validate(&problem.options);
         let dims = dims.map_err(|e| e.to_string())?;
         for (name, axis) in [("Q", dims.q_len), ("K", dims.kv_len)] {

@@ -1,0 +1,120 @@
+//! `layer`: one attention layer of a checkpoint, on tokens from a file.
+
+mod config;
+mod load;
+mod scheme;
+mod source;
+mod tensors;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use wgpu_attention::DType;
+
+use crate::backend::BackendArgs;
+use crate::output;
+use crate::report::{Reporter, Stop};
+use crate::run::{OutputDType, stored};
+
+pub use source::SourceArgs;
+pub use tensors::TensorPath;
+
+/// Runs one attention layer of a safetensors checkpoint:
+/// Y = Concat(head_1 .. head_h) W_O.
+///
+/// The layer is found by the names of its tensors: torch's MultiheadAttention
+/// (in_proj_weight, or q_proj_weight and so on), BERT (self.query), GPT-2 (c_attn,
+/// whose weights are (in, out), always causal), and q_proj, k_proj, v_proj, out_proj
+/// with biases (BART, OPT, Whisper, CLIP). Layers that need rotary embedding (Llama's
+/// q_proj .. o_proj) are refused. Weights are F32, F16 or BF16. X is what the model
+/// gives to the layer; residual connection, norm and dropout are no part of it.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct LayerArgs {
+    /// Safetensors checkpoint; only the layer's tensors are read.
+    checkpoint: PathBuf,
+    /// X, (B,Nq,width) or (Nq,width): a file of one tensor or with a tensor X, or FILE:TENSOR.
+    #[arg(long, value_name = "FILE[:TENSOR]")]
+    input: TensorPath,
+    #[command(flatten)]
+    source: SourceArgs,
+    /// File to write Y to; it appears complete or not at all.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Element type of Y [default: that of X].
+    #[arg(long, value_enum)]
+    output_dtype: Option<OutputDType>,
+    #[command(flatten)]
+    backend: BackendArgs,
+}
+
+pub fn layer(args: &LayerArgs) -> Result<ExitCode, Stop> {
+    let target = args.target()?;
+    let loaded = args.source.load(&args.checkpoint, &args.input)?;
+    let (layer, dims) = (&loaded.layer, &loaded.dims);
+    let inputs = layer.inputs()?;
+    let dtype = match args.output_dtype {
+        Some(dtype) => dtype.into(),
+        None => layer.input.dtype().unwrap_or(DType::F32),
+    };
+    let backend = args.backend.open()?;
+    let reporter = Reporter::spinning();
+    reporter.doing(format!("layer on {}", backend.describe()));
+    let (y, times) = backend.multi_head_runs(&inputs, &layer.options, dtype, 2)?;
+    for line in loaded.describe() {
+        reporter.line(line)?;
+    }
+    let shape = [
+        dims.attention.batch,
+        dims.attention.q_len,
+        dims.output_width,
+    ];
+    let y = stored(&shape, y, dtype);
+    reporter.line(format!("Y        {} {:?}", y.type_name(), y.shape))?;
+    reporter.line(format!("ran on   {}", backend.describe()))?;
+    let milliseconds = |n: usize| times[n].as_secs_f64() * 1e3;
+    reporter.line(match times.len() {
+        1 => format!("time     {:.1} ms", milliseconds(0)),
+        _ => format!(
+            "time     {:.1} ms; the first run, with uploads and compilation, {:.1} ms",
+            milliseconds(1),
+            milliseconds(0)
+        ),
+    })?;
+    if let (Some(path), Some(target)) = (&args.output, target) {
+        let about = serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "ran_on": backend.describe(),
+            "layer": loaded.found.prefix,
+            "options": format!("{:?}", layer.options),
+        });
+        let metadata = HashMap::from([("wgpu-attention".to_owned(), about.to_string())]);
+        let failed = |e: String| format!("{}: {e}", path.display());
+        let bytes = safetensors::serialize([("Y", &y)], Some(metadata));
+        output::write(&target, &bytes.map_err(|e| failed(e.to_string()))?).map_err(failed)?;
+        reporter.line(format!("{}: written", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl LayerArgs {
+    /// Where Y goes; none of the files that are read is overwritten.
+    fn target(&self) -> Result<Option<PathBuf>, String> {
+        let Some(output) = &self.output else {
+            return Ok(None);
+        };
+        let of = |tensor: &'_ Option<TensorPath>| tensor.as_ref().map(|t| t.file.clone());
+        let read = [
+            Some(self.checkpoint.clone()),
+            Some(self.input.file.clone()),
+            of(&self.source.context),
+            of(&self.source.mask),
+            self.source.config.clone(),
+        ];
+        let targets = read.iter().flatten();
+        let targets = targets.map(|read| output::target(read, output));
+        Ok(targets.collect::<Result<Vec<_>, _>>()?.pop())
+    }
+}

@@ -1,0 +1,249 @@
+//! Which layer of a checkpoint, with which input: as flags, and read from the files.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use wgpu_attention::{MultiHeadDims, Options};
+
+use crate::array::{Array, Values};
+use crate::layer::config::Config;
+use crate::layer::load::{self, Found, Part};
+use crate::layer::scheme::{self, Scheme};
+use crate::layer::tensors::{TensorPath, Tensors};
+use crate::multi_head::Layer;
+
+/// Which layer, and what attention takes besides X.
+#[derive(Debug, Args)]
+pub struct SourceArgs {
+    /// Where the layer is, as encoder.layer.0.attention or h.0: some or all of what stands
+    /// before its names [default: the only layer].
+    #[arg(long, value_name = "NAME", requires = "input")]
+    prefix: Option<String>,
+    /// What keys and values come from, (B,Nk,width): cross-attention [default: X].
+    #[arg(long, value_name = "FILE[:TENSOR]", requires = "input")]
+    pub context: Option<TensorPath>,
+    /// Which keys take part, BOOL or 0 and 1: (B,Nk), or four axes that broadcast to
+    /// (B,Hq,Nq,Nk).
+    #[arg(long, value_name = "FILE[:TENSOR]", requires = "input")]
+    pub mask: Option<TensorPath>,
+    /// Query heads [default: from the file's metadata or the config].
+    #[arg(long, value_name = "H", requires = "input")]
+    heads: Option<usize>,
+    /// Key and value heads [default: as many as the key weight has].
+    #[arg(long, value_name = "H", requires = "input")]
+    kv_heads: Option<usize>,
+    /// The model's config [default: config.json beside the checkpoint, if there is one].
+    #[arg(long, value_name = "FILE", requires = "input")]
+    pub config: Option<PathBuf>,
+    /// Token i sees tokens up to itself only.
+    #[arg(long, requires = "input")]
+    causal: bool,
+    /// Factor on q.k [default: 1/sqrt(head_dim)].
+    #[arg(long, requires = "input")]
+    scale: Option<f32>,
+}
+
+/// A layer of a checkpoint with its input, and what was found.
+#[derive(Debug)]
+pub struct Loaded {
+    pub layer: Layer,
+    pub found: Found,
+    pub dims: MultiHeadDims,
+    heads_from: String,
+    input: String,
+}
+
+impl SourceArgs {
+    /// Finds the layer, reads it and its input, and checks that all of it fits.
+    pub fn load(&self, checkpoint: &Path, input: &TensorPath) -> Result<Loaded, String> {
+        let named = |e: String| format!("{}: {e}", checkpoint.display());
+        let tensors = Tensors::open(checkpoint)?;
+        let config = Config::read(&tensors, checkpoint, self.config.as_deref())?;
+        config.check(self.scale.is_some())?;
+        let at = scheme::find(&tensors, self.prefix.as_deref()).map_err(named)?;
+        let found = load::load(&tensors, at).map_err(named)?;
+        if found.scheme == Scheme::Gpt2 && self.context.is_some() {
+            let why = "layers of GPT-2's names are self-attention";
+            return Err(format!("--context: {why}"));
+        }
+        let [query, key, value, output] = &found.parts;
+        let (input_name, input) = rows("--input", input, query)?;
+        let context = match &self.context {
+            Some(context) => Some(rows("--context", context, key)?.1),
+            None if key.inputs() != query.inputs() => {
+                let width = key.inputs();
+                return Err(format!(
+                    "--context is needed: {} takes rows of width {width}, those of X have {}",
+                    key.weight,
+                    query.inputs()
+                ));
+            }
+            None => None,
+        };
+        let (q_heads, heads_from) = match self.heads {
+            Some(heads) => (heads, "--heads".to_owned()),
+            None => config.heads()?.ok_or_else(|| {
+                named(
+                    "--heads is needed: neither its metadata nor a config.json beside it has \
+                     the number of heads"
+                        .to_owned(),
+                )
+            })?,
+        };
+        let kv_heads = heads([query, key, value, output], q_heads, self.kv_heads)?;
+        let mut options = Options::default();
+        options.causal = self.causal || found.scheme == Scheme::Gpt2;
+        options.scale = self.scale;
+        let mask = self.mask.as_ref().map(mask).transpose()?;
+        let layer = Layer {
+            input,
+            context,
+            q_heads,
+            kv_heads,
+            projections: [query, key, value, output].map(|part| part.linear.clone()),
+            mask,
+            options,
+        };
+        // What is left to check, the library does: batches, the mask's shape.
+        let dims = layer.inputs()?.dims().map_err(|e| e.to_string())?;
+        Ok(Loaded {
+            layer,
+            dims,
+            found,
+            heads_from,
+            input: input_name,
+        })
+    }
+}
+
+/// Rows for `part` to take, (B, N, width), and what the tensor is called.
+fn rows(flag: &str, path: &TensorPath, part: &Part) -> Result<(String, Array), String> {
+    let (name, mut array) = path.read(&["X"]).map_err(|e| format!("{flag}: {e}"))?;
+    let width = part.inputs();
+    let given = array.shape.clone();
+    if let [rows, width] = given[..] {
+        array.shape = vec![1, rows, width];
+    }
+    if array.dtype().is_none() {
+        let got = array.type_name();
+        return Err(format!("{flag}: {name}: expected floats, got {got}"));
+    }
+    match array.shape[..] {
+        [_, _, last] if last == width => Ok((name, array)),
+        _ => Err(format!(
+            "{flag}: {name}: expected shape [B, N, {width}], as {} takes rows of width {width}, \
+             got {given:?}",
+            part.weight
+        )),
+    }
+}
+
+/// A mask of bytes and four axes; two are those of batch and keys.
+fn mask(path: &TensorPath) -> Result<Array, String> {
+    let (name, mut array) = path.read(&["attn_mask", "attention_mask"])?;
+    let named = |e: String| format!("--mask: {name}: {e}");
+    match array.shape[..] {
+        [batch, keys] => array.shape = vec![batch, 1, 1, keys],
+        [_, _, _, _] => {}
+        ref shape => return Err(named(format!("expected two or four axes, got {shape:?}"))),
+    }
+    if !matches!(array.values, Values::Bool(_)) {
+        let numbers = array.to_i64().map_err(named)?;
+        if let Some(other) = numbers.iter().find(|n| ![0, 1].contains(*n)) {
+            return Err(named(format!("expected 0 and 1, got {other}")));
+        }
+        array.values = Values::Bool(numbers.iter().map(|&n| n as u8).collect());
+    }
+    Ok(array)
+}
+
+/// The number of key and value heads, after checking that every weight has the heads.
+fn heads(parts: [&Part; 4], q_heads: usize, given: Option<usize>) -> Result<usize, String> {
+    let [query, key, value, output] = parts;
+    let wrong = |part: &Part, expected: String, got: usize| {
+        Err(format!("{}: expected {expected}, got {got}", part.weight))
+    };
+    let all = query.outputs();
+    if q_heads == 0 || all % q_heads != 0 {
+        let expected = format!("outputs for {q_heads} query heads of one width");
+        return wrong(query, expected, all);
+    }
+    let dim = all / q_heads;
+    let kv_heads = given.unwrap_or(key.outputs().div_ceil(dim));
+    if key.outputs() != kv_heads * dim {
+        let expected = format!("{} outputs, {kv_heads} key heads of {dim}", kv_heads * dim);
+        return wrong(key, expected, key.outputs());
+    }
+    if !q_heads.is_multiple_of(kv_heads) {
+        let kind = if given.is_some() {
+            "--kv-heads"
+        } else {
+            "key heads"
+        };
+        return Err(format!(
+            "{kind}: expected a divisor of the {q_heads} query heads, got {kv_heads}"
+        ));
+    }
+    if value.outputs() % kv_heads != 0 {
+        let expected = format!("outputs for {kv_heads} value heads of one width");
+        return wrong(value, expected, value.outputs());
+    }
+    let concatenated = q_heads * (value.outputs() / kv_heads);
+    if output.inputs() != concatenated {
+        let expected = format!("{concatenated} inputs, {q_heads} heads side by side");
+        return wrong(output, expected, output.inputs());
+    }
+    Ok(kv_heads)
+}
+
+impl Loaded {
+    /// What was found, for people.
+    pub fn describe(&self) -> Vec<String> {
+        let Found {
+            prefix,
+            scheme,
+            parts,
+        } = &self.found;
+        let at = match &prefix[..] {
+            "" => String::new(),
+            prefix => format!("{prefix}, "),
+        };
+        let mut lines = vec![format!("layer    {at}by the names of {}", scheme.name())];
+        // One weight may be those of three projections.
+        let packed = parts[0].weight == parts[1].weight;
+        let matrices: &[(&str, usize)] = match packed {
+            true => &[("W_QKV", 0), ("W_O", 3)],
+            false => &[("W_Q", 0), ("W_K", 1), ("W_V", 2), ("W_O", 3)],
+        };
+        let below = |name: &str| name[prefix.len()..].trim_start_matches('.').to_owned();
+        for &(matrix, at) in matrices {
+            let part = &parts[at];
+            let bias = part.bias.as_deref().map_or("no bias".to_owned(), below);
+            let (name, kind) = (below(&part.weight), part.linear.weight.type_name());
+            lines.push(format!(
+                "{matrix:<9}{name} {kind} {:?}, {bias}",
+                part.stored
+            ));
+        }
+        let (layer, d) = (&self.layer, &self.dims.attention);
+        let grouped = match d.q_heads == d.kv_heads {
+            true => String::new(),
+            false => format!(" over {} key heads", d.kv_heads),
+        };
+        let (heads, dim, from) = (d.q_heads, d.qk_dim, &self.heads_from);
+        lines.push(format!("heads    {heads} of {dim}{grouped} ({from})"));
+        let sees = match (layer.options.causal, scheme, &layer.mask) {
+            (true, Scheme::Gpt2, _) => "earlier tokens and itself, as GPT-2 is causal",
+            (true, ..) => "earlier tokens and itself (--causal)",
+            (false, _, Some(_)) => "all tokens that the mask keeps",
+            (false, ..) => "all tokens; --causal if the model is a decoder",
+        };
+        lines.push(format!("sees     {sees}"));
+        let tensor = |array: &Array| format!("{} {:?}", array.type_name(), array.shape);
+        lines.push(format!("X        {} {}", self.input, tensor(&layer.input)));
+        if let Some(context) = &layer.context {
+            lines.push(format!("context  {}", tensor(context)));
+        }
+        lines
+    }
+}
