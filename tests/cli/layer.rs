@@ -249,6 +249,25 @@ fn a_transposed_weight_is_another_layer() {
     }
 }
 
+/// X without a batch is one entry: the first rows of the batch, and the same Y.
+#[test]
+fn rows_alone_are_one_entry() {
+    let folder = TempDir::new().unwrap();
+    let (x, numbers) = input(&folder);
+    let path = checkpoint("torch", &Weights::new()).at(folder.path().join("model"));
+    let count = ROWS[1] * WIDTH;
+    let mut one = nothing();
+    one.add("tokens", &[ROWS[1], WIDTH], &numbers[..count]);
+    one.add("X", &[1, 1], &[0.0]);
+    let rows = folder.path().join("rows");
+    one.write(&rows);
+    let flags = ["--backend", "oracle", "--output-dtype", "f32"];
+    let named = format!("{}:tokens", rows.display());
+    let (got, text) = y(&path, Path::new(&named), &flags);
+    assert!(text.contains("X        tokens F32 [1, 7, 24]"), "{text}");
+    assert_eq!(got, y(&path, &x, &flags).0[..count]);
+}
+
 /// Weights in halves: these numbers lose nothing in bf16, and next to nothing in f16.
 #[test]
 fn weights_in_halves() {
