@@ -19,29 +19,9 @@
 // lane + width are below 64. Loops: j grows by 64 to kv_len <= 2^30, width
 // halves to 0. rows and heads are at least 1 where there is a workgroup.
 
-const STAGE_SOFTCAPPED: u32 = 1u;
-const STAGE_MASKED: u32 = 2u;
-const STAGE_WEIGHTS: u32 = 4u;
-
-var<workgroup> wg_reduce: array<f32, 64>;
 var<workgroup> wg_seen: atomic<u32>;
 var<workgroup> wg_total: vec2<f32>;
 var<workgroup> wg_stop: u32;
-
-// Maximum or sum over the lanes, in a fixed order.
-fn reduce(lane: u32, x: f32, summing: bool) -> f32 {
-    workgroupBarrier(); // the last readers of wg_reduce are done
-    wg_reduce[lane] = x;
-    workgroupBarrier(); // every lane has written
-    for (var width = 32u; width > 0u; width >>= 1u) {
-        if lane < width {
-            let other = wg_reduce[lane + width];
-            wg_reduce[lane] = select(max(wg_reduce[lane], other), wg_reduce[lane] + other, summing);
-        }
-        workgroupBarrier(); // this level is complete
-    }
-    return wg_reduce[0];
-}
 
 @compute @workgroup_size(64)
 fn main(

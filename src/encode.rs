@@ -190,6 +190,15 @@ impl Prepared {
             };
             return Err(mismatch(kind.name(), text(was), text(is) + note));
         }
+        let extra = [
+            ("norms", plan.norms, now.norms),
+            ("received", plan.received, now.received),
+        ];
+        for (operand, was, is) in extra {
+            if was != is {
+                return Err(mismatch(operand, given(was), given(is)));
+            }
+        }
         if now.shared && !self.plan.shared {
             return Err(mismatch(
                 "output",
@@ -244,7 +253,7 @@ impl Prepared {
             home: Home::Buffer(workspace.buffer),
             bytes: workspace.offset..end,
         };
-        for (other, other_span, _) in NamedSpans::of(operands).iter() {
+        for (other, other_span, _) in NamedSpans::of(operands, &self.plan.problem.goal).iter() {
             if span.overlaps(other_span) {
                 return Err(Error::Overlap {
                     written: "workspace",
@@ -359,9 +368,11 @@ impl<'a> Resolver<'a> {
             Slot::Stats => o.stats.and_then(|s| aligned(s.span())),
             Slot::Bias => o.bias.and_then(|b| aligned(b.span())),
             Slot::Mask => o.mask.and_then(|m| aligned(m.span())),
+            Slot::Norms => o.norms.and_then(|n| aligned(n.span())),
+            Slot::Received => o.received.and_then(|r| aligned(r.span())),
             Slot::Scores => match &plan.problem.goal {
                 Goal::Stage(..) => aligned(o.output.span()),
-                Goal::Forward | Goal::Projection => workspace(plan.scores_start),
+                _ => workspace(plan.scores_start),
             },
             Slot::Aux if plan.problem.has_device_lists() => workspace(0),
             Slot::Aux => constants(),

@@ -55,6 +55,14 @@ impl Kernel {
         }
     }
 
+    /// The shader that shows pairs, from scores as the family computes them.
+    pub(crate) fn inspection(self) -> Shader {
+        match self {
+            Kernel::LaneBroadcast => Shader::InspectLanes,
+            Kernel::Tiled | Kernel::TiledSubgroup | Kernel::Staged => Shader::InspectTiled,
+        }
+    }
+
     /// The shaders that its forward pass dispatches.
     pub(crate) fn shaders(self) -> &'static [Shader] {
         match self {
@@ -100,6 +108,11 @@ pub enum Shader {
     StagedValues,
     ProjectTiled,
     ProjectLanes,
+    InspectTiled,
+    InspectLanes,
+    InspectRows,
+    InspectKeys,
+    RowNorms,
     CopyWords,
 }
 
@@ -116,6 +129,8 @@ pub enum Slot {
     Mask,
     Aux,
     Scores,
+    Norms,
+    Received,
     /// The list that `copy_words` gathers.
     Source,
 }
@@ -141,6 +156,8 @@ impl Slot {
             Slot::Mask => "mask_words",
             Slot::Aux => "aux",
             Slot::Scores => "scores",
+            Slot::Norms => "norms",
+            Slot::Received => "received",
             Slot::Source => "source",
         }
     }
@@ -172,7 +189,7 @@ use Access::{Read, Write};
 
 impl Shader {
     /// Every root.
-    pub const ALL: [Shader; 9] = [
+    pub const ALL: [Shader; 14] = [
         Shader::ForwardTiled,
         Shader::ForwardTiledSubgroup,
         Shader::ForwardLanes,
@@ -181,6 +198,11 @@ impl Shader {
         Shader::StagedValues,
         Shader::ProjectTiled,
         Shader::ProjectLanes,
+        Shader::InspectTiled,
+        Shader::InspectLanes,
+        Shader::InspectRows,
+        Shader::InspectKeys,
+        Shader::RowNorms,
         Shader::CopyWords,
     ];
 
@@ -195,6 +217,11 @@ impl Shader {
             Shader::StagedValues => "staged_values",
             Shader::ProjectTiled => "project_tiled",
             Shader::ProjectLanes => "project_lanes",
+            Shader::InspectTiled => "inspect_tiled",
+            Shader::InspectLanes => "inspect_lanes",
+            Shader::InspectRows => "inspect_rows",
+            Shader::InspectKeys => "inspect_keys",
+            Shader::RowNorms => "row_norms",
             Shader::CopyWords => "copy_words",
         }
     }
@@ -238,6 +265,31 @@ impl Shader {
                 (Slot::Output, Write),
                 (Slot::Bias, Read),
             ],
+            Shader::InspectTiled | Shader::InspectLanes => &[
+                (Slot::Query, Read),
+                (Slot::Key, Read),
+                (Slot::Stats, Read),
+                (Slot::Bias, Read),
+                (Slot::Mask, Read),
+                (Slot::Aux, Read),
+                (Slot::Norms, Read),
+                (Slot::Output, Write),
+            ],
+            Shader::InspectRows => &[
+                (Slot::Scores, Write),
+                (Slot::Stats, Read),
+                (Slot::Bias, Read),
+                (Slot::Mask, Read),
+                (Slot::Aux, Read),
+                (Slot::Norms, Read),
+                (Slot::Output, Write),
+            ],
+            Shader::InspectKeys => &[(Slot::Scores, Read), (Slot::Received, Write)],
+            Shader::RowNorms => &[
+                (Slot::Query, Read),
+                (Slot::Key, Read),
+                (Slot::Output, Write),
+            ],
             Shader::CopyWords => &[(Slot::Source, Read), (Slot::Aux, Write)],
         }
     }
@@ -262,8 +314,12 @@ impl Shader {
             | Shader::StagedValues
             | Shader::ProjectTiled
             | Shader::ProjectLanes
+            | Shader::InspectTiled
+            | Shader::InspectLanes
             | Shader::CopyWords => true,
-            Shader::ForwardLanes => false,
+            Shader::ForwardLanes | Shader::InspectRows | Shader::InspectKeys | Shader::RowNorms => {
+                false
+            }
         }
     }
 
@@ -274,9 +330,14 @@ impl Shader {
             | Shader::ForwardTiledSubgroup
             | Shader::StagedScores
             | Shader::StagedValues
-            | Shader::ProjectTiled => tile::LANES,
-            Shader::ForwardLanes | Shader::ProjectLanes => key.lanes.count(),
-            Shader::StagedSoftmax | Shader::CopyWords => LANES,
+            | Shader::ProjectTiled
+            | Shader::InspectTiled => tile::LANES,
+            Shader::ForwardLanes | Shader::ProjectLanes | Shader::InspectLanes => key.lanes.count(),
+            Shader::StagedSoftmax
+            | Shader::InspectRows
+            | Shader::InspectKeys
+            | Shader::RowNorms
+            | Shader::CopyWords => LANES,
         }
     }
 
@@ -287,12 +348,15 @@ impl Shader {
 
     /// Whether queries and keys are loaded in pairs where they are loaded wide.
     pub fn loads_pairs(self) -> bool {
-        self.is_tiled() || self == Shader::ProjectTiled
+        self.is_tiled() || matches!(self, Shader::ProjectTiled | Shader::InspectTiled)
     }
 
     /// Whether a workgroup is a subgroup that spreads what its lanes load.
     pub fn broadcasts(self) -> bool {
-        matches!(self, Shader::ForwardLanes | Shader::ProjectLanes)
+        matches!(
+            self,
+            Shader::ForwardLanes | Shader::ProjectLanes | Shader::InspectLanes
+        )
     }
 
     /// Whether the text uses subgroups.

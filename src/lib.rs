@@ -111,6 +111,7 @@ mod encode;
 mod error;
 mod faults;
 mod host;
+mod inspect;
 pub mod interpret;
 mod kernel;
 mod lists;
@@ -122,6 +123,7 @@ mod operands;
 mod options;
 mod params;
 mod passes;
+mod passes_inspect;
 mod pipeline;
 mod pipeline_cache;
 mod place;
@@ -161,6 +163,7 @@ pub use error::{Error, Result};
 pub use host::{
     BoolMask, DType, Data, Dims, Inputs, MAX_SEQUENCE, MaskData, Outputs, Polarity, Tensor,
 };
+pub use inspect::{MAX_TOP, Norms, Pairs, Quantity, RowSummary, Rows, TopKey};
 pub use kernel::Kernel;
 pub use mask::Visibility;
 pub use multi_head::{

@@ -7,6 +7,7 @@
 
 use crate::caps::DeviceCaps;
 use crate::error::Error;
+use crate::inspect::DISTANCE_BINS;
 use crate::kernel::Kernel;
 use crate::params::{LANES, lane_tile, tile};
 use crate::passes::rule_set;
@@ -20,6 +21,8 @@ pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel, caps: &DeviceCa
     let tiles = visited_keys(problem).div_ceil(u64::from(tile::KEYS)) + 1;
     let chunks = (problem.dims.qk_dim as u64).div_ceil(u64::from(tile::DEPTH));
     match kernel {
+        _ if problem.goal == Goal::Norms => problem.dims.qk_dim as u64 + 8,
+        _ if problem.goal.inspects() => inspection(problem, kernel, caps),
         Kernel::LaneBroadcast if problem.goal == Goal::Projection => lane_projection(problem, caps),
         _ if problem.goal == Goal::Projection => STORE + 26 * chunks,
         Kernel::LaneBroadcast => lane_broadcast(problem, caps),
@@ -62,6 +65,32 @@ fn lane_projection(problem: &Problem, caps: &DeviceCaps) -> u64 {
     let depth = problem.dims.qk_dim as u64;
     let runs = u64::from(tiling.keys / 4);
     runs * (2 + 4 * 6) + 6 * depth.div_ceil(chunk_elements(problem, caps)) + 8
+}
+
+/// Runs of 4 keys, each at most 4 words of 4 rows, whose rules take 5 more; then
+/// the passes over a row: moments, weights, bins of distance, each of the largest;
+/// 7 for each sum over the lanes. A key's mass is summed over 2^15 rows.
+fn inspection(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> u64 {
+    let tiling = Tiling::of(kernel, problem.dims.v_dim, caps);
+    let depth = problem.dims.qk_dim as u64;
+    let pairs = match kernel {
+        Kernel::LaneBroadcast => {
+            let runs = u64::from(tiling.keys / 4);
+            runs * (2 + 4 * 12) + 6 * depth.div_ceil(chunk_elements(problem, caps)) + 8
+        }
+        _ => STORE + 8 * 6 + 26 * depth.div_ceil(u64::from(tile::DEPTH)),
+    };
+    let Goal::Rows(rows) = &problem.goal else {
+        return pairs;
+    };
+    let steps = problem.dims.kv_len as u64 / u64::from(LANES) + 2;
+    let sums = 8 + DISTANCE_BINS as u64 + rows.top as u64;
+    let summary = (4 + rows.top as u64) * steps + 4 * DISTANCE_BINS as u64 + 8 * sums;
+    let keys = match problem.received {
+        Some(_) => rows.region.rows.len().min(1 << 15) as u64 + 2,
+        None => 0,
+    };
+    pairs.max(summary).max(keys)
 }
 
 /// Elements of a chunk of the lane-broadcast kernels.

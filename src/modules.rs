@@ -26,6 +26,7 @@ const SEQUENCE: Module = file!("lib/sequence.wgsl");
 const VISIBILITY: Module = file!("lib/visibility.wgsl");
 const SCORE: Module = file!("lib/score.wgsl");
 const SOFTMAX: Module = file!("lib/softmax.wgsl");
+const STORE_STATS: Module = file!("lib/store_stats.wgsl");
 const GRID: Module = file!("lib/grid.wgsl");
 const UNIFORM_READ: Module = file!("lib/uniform_read.wgsl");
 const UNIFORM_SHARED: Module = file!("lib/uniform_shared.wgsl");
@@ -55,6 +56,10 @@ const CHUNK_WORDS: Module = file!("lib/chunk_words.wgsl");
 const CHUNK_VALUES_F32: Module = file!("lib/chunk_values_f32.wgsl");
 const CHUNK_VALUES_HALVES: Module = file!("lib/chunk_values_halves.wgsl");
 const CHUNK_VALUES_WORDS: Module = file!("lib/chunk_values_words.wgsl");
+const STAGES: Module = file!("lib/stages.wgsl");
+const REDUCE: Module = file!("lib/reduce.wgsl");
+const WEIGHTS: Module = file!("lib/weights.wgsl");
+const PAIRS: Module = file!("lib/pairs.wgsl");
 const PROJECT: Module = file!("lib/project.wgsl");
 
 impl Shader {
@@ -78,20 +83,37 @@ impl Shader {
             _ => &[VALUES_WIDE, VALUES_TILE, STORE, OUTPUT_TILE],
         };
         match self {
-            Shader::ForwardTiled | Shader::ForwardTiledSubgroup => {
-                [base, row, tile, rows, values, &[FORWARD_TILE]].concat()
-            }
+            Shader::ForwardTiled | Shader::ForwardTiledSubgroup => [
+                base,
+                row,
+                &[STORE_STATS],
+                tile,
+                rows,
+                values,
+                &[FORWARD_TILE],
+            ]
+            .concat(),
             Shader::ForwardLanes => {
                 let (chunks, values) = (chunk_modules(key), [value_chunks(key)]);
-                [base, row, &[GRID, STORE], &chunks, &values].concat()
+                [base, row, &[STORE_STATS, GRID, STORE], &chunks, &values].concat()
             }
             Shader::StagedScores => [base, tile, rows].concat(),
-            Shader::StagedSoftmax => [base, row].concat(),
+            Shader::StagedSoftmax => [base, row, &[STORE_STATS, STAGES, REDUCE]].concat(),
             Shader::StagedValues => [base, tile, values].concat(),
             Shader::ProjectTiled => [numbers, &[GRID, TILE], rows, &[STORE, PROJECT]].concat(),
             Shader::ProjectLanes => {
                 [numbers, &[GRID, STORE, PROJECT], &chunk_modules(key)].concat()
             }
+            Shader::InspectTiled => {
+                [base, row, tile, rows, &[STORE, STAGES, WEIGHTS, PAIRS]].concat()
+            }
+            Shader::InspectLanes => {
+                let pairs = [GRID, STORE, STAGES, WEIGHTS, PAIRS];
+                [base, row, &pairs, &chunk_modules(key)].concat()
+            }
+            Shader::InspectRows => [base, row, &[GRID, REDUCE, WEIGHTS]].concat(),
+            Shader::InspectKeys => [numbers, &[GRID]].concat(),
+            Shader::RowNorms => [numbers, &[GRID, STORE]].concat(),
             Shader::CopyWords => Vec::new(),
         }
     }
@@ -107,6 +129,11 @@ impl Shader {
             Shader::StagedValues => file!("staged_values.wgsl"),
             Shader::ProjectTiled => file!("project_tiled.wgsl"),
             Shader::ProjectLanes => file!("project_lanes.wgsl"),
+            Shader::InspectTiled => file!("inspect_tiled.wgsl"),
+            Shader::InspectLanes => file!("inspect_lanes.wgsl"),
+            Shader::InspectRows => file!("inspect_rows.wgsl"),
+            Shader::InspectKeys => file!("inspect_keys.wgsl"),
+            Shader::RowNorms => file!("row_norms.wgsl"),
             Shader::CopyWords => file!("copy_words.wgsl"),
         }
     }

@@ -18,7 +18,8 @@ pub struct Operands<'a> {
     pub value: TensorView<'a>,
     /// (B, Hq, Nq, Dv), last axis contiguous; its storage type is its own.
     pub output: TensorView<'a>,
-    /// Log-sum-exp or row states, (B, Hq, Nq).
+    /// Log-sum-exp or row states, (B, Hq, Nq): written by a forward pass, read by
+    /// an inspection.
     pub stats: Option<StatsView<'a>>,
     /// Added to the scores, broadcastable to (B, Hq, Nq, Nk).
     pub bias: Option<TensorView<'a>>,
@@ -38,6 +39,10 @@ pub struct Operands<'a> {
     pub alibi_slopes: Option<List<'a, f32>>,
     /// Sink logits, (Hq).
     pub sinks: Option<List<'a, f32>>,
+    /// For an inspection: norms of the values, (B, Hkv, Nk, 1) or (B, Hq, Nk, 1), f32.
+    pub norms: Option<TensorView<'a>>,
+    /// For an inspection: where the mass that each key receives goes.
+    pub received: Option<TensorView<'a>>,
 }
 
 impl<'a> Operands<'a> {
@@ -63,6 +68,8 @@ impl<'a> Operands<'a> {
             kv_segments: None,
             alibi_slopes: None,
             sinks: None,
+            norms: None,
+            received: None,
         }
     }
 
@@ -112,6 +119,18 @@ impl<'a> Operands<'a> {
     /// Adds ALiBi slopes.
     pub fn alibi_slopes(mut self, slopes: List<'a, f32>) -> Self {
         self.alibi_slopes = Some(slopes);
+        self
+    }
+
+    /// Adds norms of the values.
+    pub fn norms(mut self, norms: TensorView<'a>) -> Self {
+        self.norms = Some(norms);
+        self
+    }
+
+    /// Asks for the mass that each key receives.
+    pub fn received(mut self, received: TensorView<'a>) -> Self {
+        self.received = Some(received);
         self
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct Params {
     pub mask: View,
     pub stats: View,
     pub scores: View,
+    pub norms: View,
+    pub received: View,
 
     pub q_len: u32,
     pub kv_len: u32,
@@ -70,6 +72,11 @@ pub(crate) struct Params {
     pub trips_depth: u32,
     pub trips_keys: u32,
     pub trips_rows: u32,
+
+    pub key_first: u32,
+    pub key_end: u32,
+    pub top: u32,
+    pub first_keys: u32,
 }
 
 /// The uniform of `copy_words`.
@@ -99,6 +106,9 @@ pub(crate) mod rules {
     pub const SOFTCAP: u32 = 4096;
     pub const STATS: u32 = 8192;
     pub const STATS_PAIRS: u32 = 16384;
+    pub const NORMS: u32 = 32768;
+    pub const NORMS_BY_QUERY: u32 = 65536;
+    pub const CONTINUED: u32 = 131_072;
 
     /// All but the rules that are decided pair by pair or change a score.
     pub const INTERVALS: u32 =

@@ -7,6 +7,7 @@ use crate::kernel::{Kernel, Shader, Slot, dtype_code};
 use crate::lists::{ListKind, ListSource};
 use crate::options::Alignment;
 use crate::params::{CopyParams, LANES, Params, View, align, lane_tile, rules, tile};
+use crate::passes_inspect;
 use crate::plan::{Bind, Pass, Uniform};
 use crate::problem::{Geometry, Goal, Problem};
 use crate::specialization::{RuleSet, Specialization};
@@ -89,6 +90,9 @@ pub(crate) fn attention(
     aux: &AuxLayout,
     caps: &DeviceCaps,
 ) -> Vec<Pass> {
+    if matches!(problem.goal, Goal::Pairs(_) | Goal::Rows(_) | Goal::Norms) {
+        return passes_inspect::inspection(problem, kernel, chunk, aux, caps);
+    }
     let found = slabs(problem, kernel, chunk, caps);
     let mut params = params(problem, chunk, aux, &found);
     let tiling = Tiling::of(kernel, problem.dims.v_dim, caps);
@@ -100,7 +104,7 @@ pub(crate) fn attention(
         params.trips_keys = match problem.goal {
             // Runs of 4 outputs.
             Goal::Projection => tiling.keys / 4,
-            Goal::Forward | Goal::Stage(..) => tiling.keys,
+            _ => tiling.keys,
         };
     }
     let heads = (chunk.batches.len() * chunk.heads.len()) as u32;
@@ -124,6 +128,8 @@ pub(crate) fn attention(
     };
     let tiles = row_tiles * heads;
     match (kernel, &problem.goal) {
+        // Made above.
+        (_, Goal::Pairs(_) | Goal::Rows(_) | Goal::Norms) => Vec::new(),
         (_, Goal::Projection) => {
             vec![pass(kernel.projection(), key_tiles, tiles * key_tiles)]
         }
@@ -152,7 +158,7 @@ pub(crate) fn attention(
 }
 
 /// The bytes that a slot binds; `None` if the problem does not use it.
-fn bound(
+pub(crate) fn bound(
     problem: &Problem,
     slot: Slot,
     slabs: &[(&'static str, Slab)],
@@ -167,6 +173,8 @@ fn bound(
         Slot::Stats => "stats",
         Slot::Bias => "bias",
         Slot::Mask => "mask",
+        Slot::Norms => "norms",
+        Slot::Received => "received",
         // A stage's scores are the caller's output.
         Slot::Scores if is_stage => "output",
         Slot::Scores => "scores",
@@ -180,7 +188,7 @@ fn bound(
 }
 
 /// Folds a number of workgroups into two dimensions.
-fn fold(workgroups: u64, caps: &DeviceCaps) -> [u32; 2] {
+pub(crate) fn fold(workgroups: u64, caps: &DeviceCaps) -> [u32; 2] {
     let most = u64::from(caps.max_compute_workgroups_per_dimension).max(1);
     if workgroups <= most {
         return [workgroups as u32, 1];
@@ -190,7 +198,7 @@ fn fold(workgroups: u64, caps: &DeviceCaps) -> [u32; 2] {
     [workgroups.div_ceil(rows) as u32, rows as u32]
 }
 
-fn params(
+pub(crate) fn params(
     problem: &Problem,
     chunk: &Chunk,
     aux: &AuxLayout,
@@ -212,13 +220,15 @@ fn params(
     };
     let list = |kind: ListKind| aux.start(kind) as u32;
     let stage = match &problem.goal {
-        Goal::Forward | Goal::Projection => STAGE_WEIGHTS,
+        Goal::Forward | Goal::Projection | Goal::Norms => STAGE_WEIGHTS,
         Goal::Stage(stage, _) => *stage as u32,
+        Goal::Pairs(pairs) => pairs.quantity.code(),
+        Goal::Rows(_) => Stage::Raw as u32,
     };
     let scores = match &problem.goal {
         Goal::Stage(..) => view(&problem.output, base("output")),
-        Goal::Projection => View::default(),
-        Goal::Forward => {
+        Goal::Projection | Goal::Pairs(_) | Goal::Norms => View::default(),
+        Goal::Forward | Goal::Rows(_) => {
             let keys = dims.kv_len as u64;
             let head = keys * chunk.rows.len() as u64;
             View {
@@ -244,6 +254,12 @@ fn params(
             .stats
             .map_or(View::default(), |(g, _)| view(&g, base("stats"))),
         scores,
+        norms: problem
+            .norms
+            .map_or(View::default(), |g| view(&g, base("norms"))),
+        received: problem
+            .received
+            .map_or(View::default(), |g| view(&g, base("received"))),
         q_len: dims.q_len as u32,
         kv_len: dims.kv_len as u32,
         qk_dim: dims.qk_dim as u32,
@@ -280,6 +296,10 @@ fn params(
         trips_depth: tile::DEPTH,
         trips_keys: tile::KEYS,
         trips_rows: 8,
+        key_first: 0,
+        key_end: dims.kv_len as u32,
+        top: 0,
+        first_keys: 0,
     }
 }
 
@@ -323,6 +343,8 @@ pub(crate) fn rule_bits(problem: &Problem) -> u32 {
     set(rules::SINKS, has(ListKind::Sinks));
     set(rules::SOFTCAP, problem.options.softcap.is_some());
     set(rules::BIAS, problem.bias.is_some());
+    set(rules::NORMS, problem.norms.is_some());
+    set(rules::NORMS_BY_QUERY, problem.norms_by_query());
     if let Some(mask) = &problem.mask {
         set(rules::MASK_BITS, mask.bits);
         set(rules::MASK_BYTES, !mask.bits);

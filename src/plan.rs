@@ -13,7 +13,7 @@ use crate::params::{CopyParams, Params};
 use crate::problem::{Goal, Problem};
 use crate::requirements::{check_device, check_lists};
 use crate::specialization::{Lanes, Specialization, canonical};
-use crate::split::split;
+use crate::split::{holds_scores, split};
 use crate::tiling::{column_runs, loads};
 use crate::{aux::AuxLayout, passes};
 
@@ -152,14 +152,11 @@ impl Plan {
             0
         };
         let scores_start = gathered.next_multiple_of(caps.alignment());
-        let scores_bytes = match (kernel, &problem.goal) {
-            (Kernel::Staged, Goal::Forward) => chunks
-                .iter()
-                .map(|chunk| chunk.pairs(problem) * 4)
-                .max()
-                .unwrap_or(0),
-            _ => 0,
+        let scores_bytes = match holds_scores(problem, kernel) {
+            true => chunks.iter().map(|chunk| chunk.pairs(problem) * 4).max(),
+            false => None,
         };
+        let scores_bytes = scores_bytes.unwrap_or(0);
         let workspace_bytes = match scores_bytes {
             0 => gathered,
             _ => scores_start + scores_bytes,
@@ -183,7 +180,10 @@ impl Plan {
             passes.extend(passes::attention(problem, kernel, chunk, &aux, caps));
         }
         for pass in &mut passes {
-            let writes_scores = pass.shader.slots().contains(&(Slot::Scores, Access::Write));
+            let writes = |(bind, (_, access)): (&Bind, &(Slot, Access))| {
+                bind.slot == Slot::Scores && *access == Access::Write
+            };
+            let writes_scores = pass.binds.iter().zip(pass.shader.slots()).any(writes);
             let specialization = Specialization {
                 kv_dtype: problem.kv_dtype,
                 query_dtype: problem.query_dtype,
@@ -323,10 +323,8 @@ fn choose(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result
             "Staged, the only one that writes scores",
             format!("{kernel:?}"),
         )),
-        (Goal::Forward | Goal::Projection, Some(kernel)) => {
-            Ok((kernel, "forced by the caller".to_owned()))
-        }
-        (Goal::Forward | Goal::Projection, None) => Ok(class::choose(problem, caps)),
+        (_, Some(kernel)) => Ok((kernel, "forced by the caller".to_owned())),
+        (_, None) => Ok(class::choose(problem, caps)),
     }
 }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::host::{DType, Dims, Polarity};
+use crate::inspect::{self, Pairs, Rows};
 use crate::lists::{ListKind, ListRefs, ListSource, collect_lists};
 use crate::operands::Operands;
 use crate::options::{Alignment, Options};
@@ -100,13 +101,35 @@ pub(crate) enum Goal {
     Stage(Stage, Region),
     /// The product of query and key plus the bias, into the operands' output.
     Projection,
+    /// A quantity of chosen pairs, from the rows' statistics.
+    Pairs(Pairs),
+    /// Summaries of rows.
+    Rows(Rows),
+    /// Norms of the products of query and key, row by row.
+    Norms,
 }
 
 impl Goal {
+    /// Whether statistics are read and not written.
+    pub fn inspects(&self) -> bool {
+        matches!(self, Goal::Pairs(_) | Goal::Rows(_))
+    }
+
+    /// The region, where it is not the whole; the output begins at its corner.
+    pub fn region(&self) -> Option<&Region> {
+        match self {
+            Goal::Stage(_, region) => Some(region),
+            Goal::Pairs(pairs) => Some(&pairs.region),
+            Goal::Rows(rows) => Some(&rows.region),
+            Goal::Forward | Goal::Projection | Goal::Norms => None,
+        }
+    }
+
     /// An error about operands by the names that the caller knows.
     pub fn in_its_words(&self, error: Error) -> Error {
         match self {
-            Goal::Forward | Goal::Stage(..) => error,
+            Goal::Forward | Goal::Stage(..) | Goal::Pairs(_) | Goal::Rows(_) => error,
+            Goal::Norms => error.renamed(&[("query", "through"), ("key", "value")]),
             Goal::Projection => {
                 error.renamed(&[("query", "input"), ("key", "weight"), ("value", "weight")])
             }
@@ -131,6 +154,8 @@ pub struct Problem {
     pub(crate) bias: Option<(Geometry, DType)>,
     pub(crate) mask: Option<MaskGeometry>,
     pub(crate) stats: Option<(Geometry, Stats)>,
+    pub(crate) norms: Option<Geometry>,
+    pub(crate) received: Option<Geometry>,
     pub(crate) lists: Vec<(ListKind, ListSource)>,
     /// An input lies in a buffer that is also written.
     pub(crate) shared: bool,
@@ -149,6 +174,8 @@ pub(crate) struct Call<'a> {
     pub bias: Option<(Geometry, DType)>,
     pub mask: Option<MaskGeometry>,
     pub stats: Option<(Geometry, Stats)>,
+    pub norms: Option<Geometry>,
+    pub received: Option<Geometry>,
     pub lists: ListRefs<'a>,
     pub shared: bool,
 }
@@ -210,6 +237,8 @@ impl Problem {
             bias: None,
             mask: None,
             stats: None,
+            norms: None,
+            received: None,
             lists: Vec::new(),
             shared: false,
         })
@@ -247,6 +276,8 @@ impl Problem {
             bias: call.bias,
             mask: call.mask,
             stats: call.stats,
+            norms: call.norms,
+            received: call.received,
             lists: lists
                 .filter_map(|(kind, list)| Some((kind, list?.to_owned())))
                 .collect(),
@@ -271,15 +302,31 @@ impl Problem {
     }
 
     /// Floating-point operations by the usual count, 4 B Hq Nq Nk D with
-    /// (Dqk + Dv) / 2 for D, masks not considered; of a projection 2 B N in out.
+    /// (Dqk + Dv) / 2 for D, masks not considered; of a projection 2 B N in out; of chosen pairs their
+    /// scores alone.
     pub fn flops(&self) -> f64 {
         let d = &self.dims;
-        let pairs = d.rows() as f64 * d.kv_len as f64;
+        let keys = match &self.goal {
+            Goal::Pairs(pairs) => pairs.keys.len(),
+            _ => d.kv_len,
+        };
+        let rows = match self.goal.region() {
+            Some(region) => region.lens().iter().map(|&n| n as f64).product(),
+            None => d.rows() as f64,
+        };
+        let pairs = rows * keys as f64;
         let depth = match self.goal {
-            Goal::Projection => d.qk_dim,
             Goal::Forward | Goal::Stage(..) => d.qk_dim + d.v_dim,
+            Goal::Projection | Goal::Pairs(_) | Goal::Rows(_) => d.qk_dim,
+            Goal::Norms => return 2.0 * rows * d.qk_dim as f64,
         };
         2.0 * pairs * depth as f64
+    }
+
+    /// Whether there is a norm for every query head and not for every kv head.
+    pub(crate) fn norms_by_query(&self) -> bool {
+        let by = |norms: &Geometry| norms.shape[1] == self.dims.q_heads;
+        self.norms.as_ref().is_some_and(by)
     }
 
     pub(crate) fn list(&self, kind: ListKind) -> Option<&ListSource> {
@@ -313,6 +360,7 @@ impl<'a> Call<'a> {
                 format!("{:?}", value.dtype),
             ));
         }
+        let of_inspection = inspect::output_shape(goal, operands, &dims)?;
         let output_shape = match goal {
             Goal::Forward => dims.output_shape(),
             Goal::Projection => [dims.batch, dims.q_heads, dims.q_len, dims.kv_len],
@@ -325,6 +373,7 @@ impl<'a> Call<'a> {
                 let [batches, heads, rows] = region.lens();
                 [batches, heads, rows, dims.kv_len]
             }
+            Goal::Pairs(_) | Goal::Rows(_) | Goal::Norms => of_inspection.unwrap_or_default(),
         };
         if output.shape != output_shape {
             let expected = format!("{output_shape:?}");
@@ -346,6 +395,9 @@ impl<'a> Call<'a> {
             }
         }
         check_writable("output", output)?;
+        if let Some(received) = &operands.received {
+            check_writable("received", received)?;
+        }
         if let Some(bias) = &operands.bias {
             dims.check_pairs("bias", bias.shape)?;
         }
@@ -359,7 +411,7 @@ impl<'a> Call<'a> {
             }
         }
         let lists = collect_lists(operands, options, &dims)?;
-        let spans = NamedSpans::of(operands);
+        let spans = NamedSpans::of(operands, goal);
         check_usage(&spans)?;
         let shared = check_overlap(&spans)?;
         let placed = |view: &TensorView<'_>| (Geometry::of(view), view.dtype);
@@ -377,6 +429,8 @@ impl<'a> Call<'a> {
                 let geometry = Geometry::new(shape, strides, 4, s.span().bytes.start);
                 (geometry, s.kind)
             }),
+            norms: operands.norms.as_ref().map(Geometry::of),
+            received: operands.received.as_ref().map(Geometry::of),
             lists,
             shared,
         })

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::operands::Operands;
 use crate::place::Span;
+use crate::problem::Goal;
 use crate::tensor::{List, MaskView, StatsView, TensorView};
 
 /// An output may not overlap itself.
@@ -30,8 +31,8 @@ pub(crate) fn check_writable(operand: &'static str, view: &TensorView<'_>) -> Re
 /// An operand's name, its bytes, and whether it is written.
 pub(crate) type NamedSpan<'a> = (&'static str, Span<'a>, bool);
 
-/// Four tensors, three more operands, seven lists.
-const MOST_SPANS: usize = 14;
+/// Four tensors, five more operands, seven lists.
+const MOST_SPANS: usize = 16;
 
 /// The buffer ranges of a call.
 pub(crate) struct NamedSpans<'a> {
@@ -39,7 +40,7 @@ pub(crate) struct NamedSpans<'a> {
 }
 
 impl<'a> NamedSpans<'a> {
-    pub fn of(operands: &Operands<'a>) -> Self {
+    pub fn of(operands: &Operands<'a>, goal: &Goal) -> Self {
         fn list<'a, T>(list: &Option<List<'a, T>>) -> Option<Span<'a>> {
             list.as_ref().and_then(List::span)
         }
@@ -51,7 +52,11 @@ impl<'a> NamedSpans<'a> {
                 named("query", Some(o.query.span()), false),
                 named("key", Some(o.key.span()), false),
                 named("value", Some(o.value.span()), false),
-                named("stats", o.stats.as_ref().map(StatsView::span), true),
+                named(
+                    "stats",
+                    o.stats.as_ref().map(StatsView::span),
+                    !goal.inspects(),
+                ),
                 named("bias", o.bias.as_ref().map(TensorView::span), false),
                 named("mask", o.mask.as_ref().map(MaskView::span), false),
                 named("kv_lengths", list(&o.kv_lengths), false),
@@ -61,6 +66,8 @@ impl<'a> NamedSpans<'a> {
                 named("kv_segments", list(&o.kv_segments), false),
                 named("alibi_slopes", list(&o.alibi_slopes), false),
                 named("sinks", list(&o.sinks), false),
+                named("norms", o.norms.as_ref().map(TensorView::span), false),
+                named("received", o.received.as_ref().map(TensorView::span), true),
             ],
         }
     }

@@ -215,12 +215,12 @@ pub(crate) fn canonical(shader: Shader, key: Specialization) -> Specialization {
             rules: key.rules,
             ..staged
         },
-        Shader::ProjectTiled => Specialization {
+        Shader::ProjectTiled | Shader::InspectTiled => Specialization {
             loads: pairs(key),
             query_dtype: key.kv_dtype,
             ..staged
         },
-        Shader::ProjectLanes => Specialization {
+        Shader::ProjectLanes | Shader::InspectLanes => Specialization {
             query_dtype: chunk_query(key),
             lanes: key.lanes,
             loads: key.loads,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::caps::DeviceCaps;
 use crate::error::Error;
 use crate::kernel::Kernel;
-use crate::params::tile;
+use crate::params::{LANES, tile};
 use crate::problem::{Geometry, Goal, Problem};
 use crate::tiling::Tiling;
 
@@ -21,6 +21,10 @@ pub(crate) struct Chunk {
 /// Scores of the staged path that are held at a time, unless one tile of rows
 /// needs more.
 const STAGED_WORKSPACE: u64 = 64 << 20;
+
+/// Rows of a chunk of summaries: a loop goes over them, and some drivers end long
+/// ones (src/loops.rs).
+const MOST_SUMMARY_ROWS: usize = 1 << 15;
 
 impl Chunk {
     /// Score pairs of the chunk.
@@ -97,6 +101,15 @@ pub(crate) fn slab(geometry: &Geometry, axes: [Range<usize>; 3], caps: &DeviceCa
     }
 }
 
+/// Whether scores of whole rows are held in the workspace.
+pub(crate) fn holds_scores(problem: &Problem, kernel: Kernel) -> bool {
+    match problem.goal {
+        Goal::Forward => kernel == Kernel::Staged,
+        Goal::Rows(_) => true,
+        Goal::Stage(..) | Goal::Projection | Goal::Pairs(_) | Goal::Norms => false,
+    }
+}
+
 /// Every operand's slab for a chunk, by name.
 pub(crate) fn slabs(
     problem: &Problem,
@@ -119,9 +132,9 @@ pub(crate) fn slabs(
     if problem.dims.kv_len > 0 {
         all.push(("key", slab(&problem.key, by_key(), caps)));
     }
-    let output_axes = match &problem.goal {
-        Goal::Forward | Goal::Projection => by_row(),
-        Goal::Stage(_, region) => {
+    let output_axes = match problem.goal.region() {
+        None => by_row(),
+        Some(region) => {
             // The output begins at the region's corner.
             let from = |range: &Range<usize>, start: usize| range.start - start..range.end - start;
             [
@@ -131,6 +144,19 @@ pub(crate) fn slabs(
             ]
         }
     };
+    if let Some(received) = &problem.received {
+        let [batches, heads, _] = output_axes.clone();
+        let keys = 0..problem.dims.kv_len;
+        all.push(("received", slab(received, [batches, heads, keys], caps)));
+    }
+    if let Some(norms) = &problem.norms {
+        let [batches, kv_heads, keys] = by_key();
+        let heads = match problem.norms_by_query() {
+            true => chunk.heads.clone(),
+            false => kv_heads,
+        };
+        all.push(("norms", slab(norms, [batches, heads, keys], caps)));
+    }
     if problem.goal == Goal::Forward && problem.dims.kv_len > 0 {
         all.push(("value", slab(&problem.value, by_key(), caps)));
     }
@@ -146,7 +172,7 @@ pub(crate) fn slabs(
     if let Some((stats, _)) = &problem.stats {
         all.push(("stats", slab(stats, by_row(), caps)));
     }
-    if kernel == Kernel::Staged && problem.goal == Goal::Forward {
+    if holds_scores(problem, kernel) {
         let end = chunk.pairs(problem).saturating_mul(4);
         let whole = Slab {
             start: 0,
@@ -172,6 +198,8 @@ pub(crate) fn workgroups(
     let columns = (problem.dims.v_dim as u64).div_ceil(u64::from(tiling.columns));
     let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tiling.keys));
     let most = match kernel {
+        _ if problem.goal == Goal::Norms => rows.div_ceil(u64::from(LANES)),
+        _ if problem.goal.inspects() => rows.max(tiles.saturating_mul(keys)),
         _ if problem.goal == Goal::Projection => tiles.saturating_mul(keys),
         Kernel::Tiled | Kernel::TiledSubgroup | Kernel::LaneBroadcast => {
             tiles.saturating_mul(columns)
@@ -204,7 +232,7 @@ fn misfit(problem: &Problem, kernel: Kernel, chunk: &Chunk, caps: &DeviceCaps) -
             });
         }
     }
-    if kernel == Kernel::Staged && problem.goal == Goal::Forward {
+    if holds_scores(problem, kernel) {
         let tile = u64::from(tile::ROWS) * problem.dims.kv_len as u64 * 4;
         let budget = STAGED_WORKSPACE.max(tile).min(binding);
         let needed = chunk.pairs(problem).saturating_mul(4);
@@ -216,6 +244,14 @@ fn misfit(problem: &Problem, kernel: Kernel, chunk: &Chunk, caps: &DeviceCaps) -
                 limit: budget,
             });
         }
+    }
+    if matches!(problem.goal, Goal::Rows(_)) && chunk.rows.len() > MOST_SUMMARY_ROWS {
+        reasons.push(Error::Limit {
+            what: "rows that a key's mass is summed over at a time".to_owned(),
+            needed: chunk.rows.len() as u64,
+            limit_name: "rows of a pass",
+            limit: MOST_SUMMARY_ROWS as u64,
+        });
     }
     let most = u64::from(caps.max_compute_workgroups_per_dimension);
     // Half of u32: a folded grid has some idle workgroups, and they are numbered too.
@@ -239,13 +275,13 @@ pub(crate) fn split(
     caps: &DeviceCaps,
 ) -> Result<Vec<Chunk>, Vec<Error>> {
     let dims = &problem.dims;
-    let whole = match &problem.goal {
-        Goal::Forward | Goal::Projection => Chunk {
+    let whole = match problem.goal.region() {
+        None => Chunk {
             batches: 0..dims.batch,
             heads: 0..dims.q_heads,
             rows: 0..dims.q_len,
         },
-        Goal::Stage(_, region) => Chunk {
+        Some(region) => Chunk {
             batches: region.batches.clone(),
             heads: region.heads.clone(),
             rows: region.rows.clone(),

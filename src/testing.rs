@@ -43,7 +43,7 @@ pub fn layout(name: &str) -> Option<Layout> {
         "View" => Some(layout!(View: batch head row base)),
         "CopyParams" => Some(layout!(CopyParams: source destination count stride)),
         "Params" => Some(layout!(Params:
-            query key value output bias mask stats scores
+            query key value output bias mask stats scores norms received
             q_len kv_len qk_dim v_dim
             batch_first head_first row_first row_end
             heads row_tiles column_tiles workgroups
@@ -52,7 +52,8 @@ pub fn layout(name: &str) -> Option<Layout> {
             query_dtype output_dtype bias_dtype bias_key
             mask_key stage aux_kv_lengths aux_q_lengths
             aux_offsets aux_q_segments aux_kv_segments aux_slopes
-            aux_sinks trips_depth trips_keys trips_rows)),
+            aux_sinks trips_depth trips_keys trips_rows
+            key_first key_end top first_keys)),
         _ => None,
     }
 }
@@ -75,6 +76,9 @@ pub fn constants() -> Vec<(&'static str, u32)> {
         ("RULE_SOFTCAP", rules::SOFTCAP),
         ("RULE_STATS", rules::STATS),
         ("RULE_STATS_PAIRS", rules::STATS_PAIRS),
+        ("RULE_NORMS", rules::NORMS),
+        ("RULE_NORMS_BY_QUERY", rules::NORMS_BY_QUERY),
+        ("RULE_CONTINUED", rules::CONTINUED),
         ("ALIGN_TOP_LEFT", align::TOP_LEFT),
         ("ALIGN_BOTTOM_RIGHT", align::BOTTOM_RIGHT),
         ("ALIGN_OFFSET", align::OFFSET),
@@ -90,6 +94,9 @@ pub fn constants() -> Vec<(&'static str, u32)> {
         ("STAGE_SOFTCAPPED", Stage::Softcapped as u32),
         ("STAGE_MASKED", Stage::Masked as u32),
         ("STAGE_WEIGHTS", crate::passes::STAGE_WEIGHTS),
+        ("STAGE_CONTRIBUTIONS", crate::inspect::STAGE_CONTRIBUTIONS),
+        ("SUMMARY_FIELDS", crate::inspect::FIELDS as u32),
+        ("DISTANCE_BINS", crate::inspect::DISTANCE_BINS as u32),
     ]
 }
 
@@ -162,6 +169,8 @@ fn views(p: &Params) -> Vec<(Slot, [u32; 4])> {
         (Slot::Mask, p.mask),
         (Slot::Stats, p.stats),
         (Slot::Scores, p.scores),
+        (Slot::Norms, p.norms),
+        (Slot::Received, p.received),
     ];
     all.map(|(slot, v)| (slot, [v.batch, v.head, v.row, v.base]))
         .to_vec()

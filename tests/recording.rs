@@ -7,9 +7,9 @@ mod noop;
 use noop::{Buffers, Lists, Noop, SMALL, Sizes, bytes_of};
 use wgpu_attention::shaders::all_pipelines;
 use wgpu_attention::{
-    Alignment, DType, DeviceCaps, Error, Kernel, List, MaskView, Operands, Options, Plan,
-    PlanOptions, Polarity, Problem, Projection, Region, Stage, Stats, StatsView, TensorView,
-    Window, Workspace, wgpu,
+    Alignment, DType, DeviceCaps, Error, Kernel, List, MaskView, Norms, Operands, Options, Pairs,
+    Plan, PlanOptions, Polarity, Problem, Projection, Quantity, Region, Rows, Stage, Stats,
+    StatsView, TensorView, Window, Workspace, wgpu,
 };
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -109,10 +109,87 @@ fn every_combination_of_operands() {
             }
         }
     }
+    // Inspections of the same, with lists that lie in the workspace and not.
+    for qk_dim in [7, 8] {
+        for dtype in DTYPES {
+            let buffers = Buffers::new(
+                &noop,
+                Sizes {
+                    qk_dim,
+                    v_dim: qk_dim,
+                    ..SMALL
+                },
+                dtype,
+            );
+            for shared in [false, true] {
+                for on_device in [false, true] {
+                    inspections(&noop, &buffers, shared, on_device);
+                }
+            }
+        }
+    }
     // Nothing is listed that no plan reaches.
     let all = all_pipelines();
     let able = all.iter().filter(|(shader, _)| !shader.needs_subgroups());
     assert_eq!(noop.attention.pipelines(), able.count());
+}
+
+/// Pairs, summaries and norms, by the kernel of plain devices.
+fn inspections(noop: &Noop, buffers: &Buffers, shared: bool, on_device: bool) {
+    let [batch, heads, keys, v_dim] = buffers.sizes.value();
+    let [_, q_heads, rows, _] = buffers.sizes.query();
+    let region = Region {
+        batches: 0..batch,
+        heads: 0..q_heads,
+        rows: 0..rows,
+    };
+    let pairs = Pairs {
+        quantity: Quantity::Contribution,
+        region: region.clone(),
+        keys: 0..keys,
+    };
+    let summaries = Rows {
+        region,
+        top: 2,
+        first_keys: 1,
+    };
+    let shapes = [
+        [batch, heads, keys, 1],
+        [batch, q_heads, rows, keys],
+        [batch, q_heads, rows, summaries.width()],
+        [batch, q_heads, keys, 1],
+    ];
+    let all = shapes.map(|shape| noop.buffer(shape.iter().product::<usize>() as u64 * 4));
+    let views: Vec<_> = all.iter().zip(shapes).collect();
+    let view = |n: usize| TensorView::bhsd(views[n].0, DType::F32, shapes[n], 0).unwrap();
+    let mut operands = buffers.dense();
+    if on_device {
+        operands = buffers.lists_on_device(operands);
+    }
+    operands = operands.norms(view(0));
+    let options = options(on_device);
+    let chosen = PlanOptions::default().shared_buffers(shared);
+    operands.output = view(1);
+    let problem = Problem::inspect(&operands, &options, pairs).unwrap();
+    noop.run_problem(&problem, &operands, &chosen).unwrap();
+    operands.output = view(2);
+    operands = operands.received(view(3));
+    let problem = Problem::summarize(&operands, &options, summaries).unwrap();
+    noop.run_problem(&problem, &operands, &chosen).unwrap();
+    let value = TensorView::bhsd(
+        &buffers.value,
+        buffers.dtype,
+        [batch, heads, keys, v_dim],
+        0,
+    );
+    let norms = Norms {
+        value: value.unwrap(),
+        through: None,
+        output: view(0),
+    };
+    let problem = Problem::norms(&norms).unwrap();
+    noop.run_problem(&problem, &norms.operands(), &chosen)
+        .unwrap();
 }
 
 #[test]

@@ -22,6 +22,9 @@ struct Params {
     mask: View,
     stats: View,
     scores: View,
+    // A number a key: norms of values, and mass received.
+    norms: View,
+    received: View,
 
     q_len: u32,
     kv_len: u32,
@@ -71,6 +74,13 @@ struct Params {
     trips_depth: u32,
     trips_keys: u32,
     trips_rows: u32,
+
+    // The keys that inspection shows.
+    key_first: u32,
+    key_end: u32,
+    // Of a row's summary: how many of its largest weights, and of its first keys.
+    top: u32,
+    first_keys: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -91,6 +101,11 @@ const RULE_SINKS: u32 = 2048u;
 const RULE_SOFTCAP: u32 = 4096u;
 const RULE_STATS: u32 = 8192u;
 const RULE_STATS_PAIRS: u32 = 16384u;
+const RULE_NORMS: u32 = 32768u;
+// The norms are a query head's, not a kv head's.
+const RULE_NORMS_BY_QUERY: u32 = 65536u;
+// Mass of rows before these has been received already.
+const RULE_CONTINUED: u32 = 131072u;
 
 // Rules that are decided pair by pair, not by a row's interval of keys.
 const PAIR_RULES: u32 = RULE_SEGMENTS | RULE_BIAS | RULE_MASK_BYTES | RULE_MASK_BITS;

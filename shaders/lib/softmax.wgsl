@@ -60,17 +60,6 @@ fn softmax_finish(state: SoftmaxState, sink_bits: u32) -> SoftmaxEnd {
     return SoftmaxEnd(shrink / sum, maximum, select(log(sum), sum, no_number));
 }
 
-// Writes LSE, or the pair (maximum, log of the sum), of one row.
-fn store_stats(index: u32, end: SoftmaxEnd, sink_bits: u32) {
-    let empty = end.factor < 0.0 && sink_bits == NEGATIVE_INFINITY_BITS;
-    if has(RULE_STATS_PAIRS) {
-        stats[index] = select(bitcast<u32>(end.maximum), NEGATIVE_INFINITY_BITS, empty);
-        stats[index + 1u] = bitcast<u32>(end.log_sum);
-    } else {
-        stats[index] = select(bitcast<u32>(end.maximum + end.log_sum), NEGATIVE_INFINITY_BITS, empty);
-    }
-}
-
 fn load_sink(head: u32) -> u32 {
     if has(RULE_SINKS) {
         return aux[params.aux_sinks + head];

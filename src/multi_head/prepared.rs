@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::place::{Home, Span};
 use crate::plan::PlanOptions;
+use crate::problem::Goal;
 use crate::problem::PHASE;
 use crate::spans::NamedSpans;
 
@@ -220,7 +221,7 @@ fn check_workspace(
         check(other, &view.span())?;
     }
     // Masks, lists and the like; its four tensors were among those.
-    for (other, span, _) in NamedSpans::of(&operands.attention).iter() {
+    for (other, span, _) in NamedSpans::of(&operands.attention, &Goal::Forward).iter() {
         check(other, span)?;
     }
     Ok(())

@@ -33,6 +33,7 @@
 //!   have vanished). Such elements are counted apart and prove nothing.
 
 mod compare;
+mod inspect;
 mod multi_head;
 mod project;
 mod rounding;
@@ -42,6 +43,7 @@ mod softmax;
 use std::ops::Range;
 
 pub use compare::{Comparison, Worst, compare, compare_abs, compare_lse};
+pub use inspect::{KeyNorms, RowExpected, pairs, received, rows, value_norms, value_norms_through};
 pub use multi_head::multi_head;
 pub use project::project;
 pub use rounding::SAFETY;

@@ -176,6 +176,11 @@ impl<'a> Row<'a> {
         sink.filter(|sink| sink.is_finite())
     }
 
+    /// Distance of key `j` from the row's position.
+    pub fn distance(&self, j: usize) -> u64 {
+        self.visibility.distance(self.i as u32, j as u32)
+    }
+
     /// Whether a bias is added to the scores.
     pub fn has_bias(&self) -> bool {
         self.inputs.bias.is_some()

@@ -17,6 +17,8 @@ pub(super) struct Softmax {
     /// The visible keys in order.
     pub keys: Vec<Key>,
     pub lse: Approx,
+    /// The largest score, or the sink, and the log of the sum relative to it.
+    pub state: [Approx; 2],
     /// Like [`Key::weight_error`], for the sink.
     sink_error: f64,
     /// Relative error of the accumulated denominator.
@@ -98,10 +100,11 @@ impl Row<'_> {
             value: shift,
             error: if folds { 3.0 * U * shift.abs() } else { 0.0 },
         };
-        let lse = shift.plus(Approx {
+        let log_sum = Approx {
             value: log,
             error: errors + moved + sum_error + U * (8.0 + 6.0 * log.abs()),
-        });
+        };
+        let lse = shift.plus(log_sum);
         Softmax {
             keys: keys
                 .into_iter()
@@ -115,6 +118,7 @@ impl Row<'_> {
                 })
                 .collect(),
             lse,
+            state: [shift, log_sum],
             sink_error: sink_error / sum,
             sum_error,
             has_sink: sink.is_some(),
@@ -231,6 +235,7 @@ impl Softmax {
         Softmax {
             keys: scores.into_iter().map(key).collect(),
             lse,
+            state: [lse, Approx::exact(0.0)],
             sink_error: 0.0,
             sum_error: 0.0,
             has_sink,

@@ -59,6 +59,7 @@ impl Bare {
             Slot::Source => &buffers.list,
             Slot::Aux if !gathered => &constants,
             Slot::Aux | Slot::Scores => &workspace,
+            Slot::Norms | Slot::Received => unreachable!("of inspections"),
         };
         let steps = dispatches.into_iter().enumerate().map(|(n, dispatch)| {
             let (pipeline, layout) = pipeline(&noop.device, &dispatch);

@@ -1,0 +1,103 @@
+//! The dispatches of an inspection.
+
+use crate::aux::AuxLayout;
+use crate::caps::DeviceCaps;
+use crate::host::DType;
+use crate::kernel::{Kernel, Shader, Slot, dtype_code};
+use crate::params::{LANES, Params, lane_tile, rules};
+use crate::passes::{bound, fold, params};
+use crate::plan::{Bind, Pass, Uniform};
+use crate::problem::{Goal, Problem};
+use crate::specialization::Specialization;
+use crate::split::{Chunk, slabs};
+use crate::tiling::Tiling;
+
+/// The dispatches of one chunk of pairs, rows or norms.
+pub(crate) fn inspection(
+    problem: &Problem,
+    kernel: Kernel,
+    chunk: &Chunk,
+    aux: &AuxLayout,
+    caps: &DeviceCaps,
+) -> Vec<Pass> {
+    let found = slabs(problem, kernel, chunk, caps);
+    let all = params(problem, chunk, aux, &found);
+    let heads = (chunk.batches.len() * chunk.heads.len()) as u32;
+    let rows = chunk.rows.len() as u32;
+    let pass = |shader: Shader, tiles: [u32; 2], params: Params| {
+        let workgroups = heads * tiles[0] * tiles[1];
+        let params = Params {
+            row_tiles: tiles[0],
+            column_tiles: tiles[1],
+            workgroups,
+            ..params
+        };
+        let bind = |&(slot, _): &(Slot, _)| Bind {
+            slot,
+            range: bound(problem, slot, &found, aux),
+        };
+        Pass {
+            shader,
+            specialization: Specialization::GENERAL,
+            grid: fold(u64::from(workgroups), caps),
+            uniform: Uniform::Attention(params),
+            binds: shader.slots().iter().map(bind).collect(),
+            source: None,
+        }
+    };
+    let tiling = Tiling::of(kernel, problem.dims.v_dim, caps);
+    let row_tiles = rows.div_ceil(tiling.rows);
+    let key_tiles = |keys: usize| (keys as u32).div_ceil(tiling.keys);
+    let of_family = match kernel {
+        Kernel::LaneBroadcast => Params {
+            trips_rows: lane_tile::ROWS,
+            // Runs of 4 keys.
+            trips_keys: tiling.keys / 4,
+            ..all
+        },
+        Kernel::Tiled | Kernel::TiledSubgroup | Kernel::Staged => all,
+    };
+    match &problem.goal {
+        Goal::Pairs(pairs) => {
+            let params = Params {
+                key_first: pairs.keys.start as u32,
+                key_end: pairs.keys.end as u32,
+                ..of_family
+            };
+            let tiles = [row_tiles, key_tiles(pairs.keys.len())];
+            vec![pass(kernel.inspection(), tiles, params)]
+        }
+        Goal::Rows(wanted) => {
+            // Raw scores go to the workspace, and weights take their place.
+            let raw = Params {
+                output: all.scores,
+                output_dtype: dtype_code(DType::F32),
+                ..of_family
+            };
+            let tiles = [row_tiles, key_tiles(problem.dims.kv_len)];
+            let mut scores = pass(kernel.inspection(), tiles, raw);
+            for bind in scores.binds.iter_mut().filter(|b| b.slot == Slot::Output) {
+                *bind = Bind {
+                    slot: Slot::Scores,
+                    range: bound(problem, Slot::Scores, &found, aux),
+                };
+            }
+            let summary = Params {
+                top: wanted.top as u32,
+                first_keys: wanted.first_keys as u32,
+                ..all
+            };
+            let mut passes = vec![scores, pass(Shader::InspectRows, [rows, 1], summary)];
+            if problem.received.is_some() {
+                let continued = chunk.rows.start > wanted.region.rows.start;
+                let mut params = all;
+                params.rules |= if continued { rules::CONTINUED } else { 0 };
+                let columns = (problem.dims.kv_len as u32).div_ceil(LANES);
+                passes.push(pass(Shader::InspectKeys, [1, columns], params));
+            }
+            passes
+        }
+        Goal::Norms => vec![pass(Shader::RowNorms, [rows.div_ceil(LANES), 1], all)],
+        Goal::Forward | Goal::Stage(..) | Goal::Projection => Vec::new(),
+    }
+}
