@@ -4,6 +4,7 @@ use crate::attention::Attention;
 use crate::device::AdapterOptions;
 use crate::error::Result;
 use crate::host::{Inputs, Outputs, Tensor};
+use crate::inspect::{Pairs, RowSummary, Rows, UploadedInspection};
 use crate::multi_head::{MultiHeadInputs, UploadedMultiHead};
 use crate::options::Options;
 use crate::problem::Region;
@@ -84,6 +85,40 @@ impl UploadedMultiHead {
     /// As there.
     pub fn read(&self) -> Result<Vec<f32>> {
         pollster::block_on(self.read_async())
+    }
+}
+
+impl UploadedInspection {
+    /// Blocking form of [`UploadedInspection::pairs_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pairs(&self, pairs: &Pairs) -> Result<Vec<f32>> {
+        pollster::block_on(self.pairs_async(pairs))
+    }
+
+    /// Blocking form of [`UploadedInspection::rows_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rows(&self, rows: &Rows) -> Result<Vec<RowSummary>> {
+        pollster::block_on(self.rows_async(rows))
+    }
+
+    /// Blocking form of [`UploadedInspection::received_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn received(&self, region: &Region) -> Result<Vec<f32>> {
+        pollster::block_on(self.received_async(region))
+    }
+
+    /// Blocking form of [`UploadedInspection::check_lse_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_lse(&self, region: &Region, tolerance: f32) -> Result<()> {
+        pollster::block_on(self.check_lse_async(region, tolerance))
     }
 }
 

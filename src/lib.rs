@@ -123,7 +123,6 @@ mod operands;
 mod options;
 mod params;
 mod passes;
-mod passes_inspect;
 mod pipeline;
 mod pipeline_cache;
 mod place;
@@ -163,7 +162,10 @@ pub use error::{Error, Result};
 pub use host::{
     BoolMask, DType, Data, Dims, Inputs, MAX_SEQUENCE, MaskData, Outputs, Polarity, Tensor,
 };
-pub use inspect::{MAX_TOP, Norms, Pairs, Quantity, RowSummary, Rows, TopKey};
+pub use inspect::{
+    Inspection, MAX_TOP, Norms, Pairs, Quantity, RowSummary, Rows, TopKey, UploadedInspection,
+    gram_matrices,
+};
 pub use kernel::Kernel;
 pub use mask::Visibility;
 pub use multi_head::{

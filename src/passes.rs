@@ -3,11 +3,11 @@
 use crate::aux::AuxLayout;
 use crate::caps::DeviceCaps;
 use crate::host::Polarity;
+use crate::inspect;
 use crate::kernel::{Kernel, Shader, Slot, dtype_code};
 use crate::lists::{ListKind, ListSource};
 use crate::options::Alignment;
 use crate::params::{CopyParams, LANES, Params, View, align, lane_tile, rules, tile};
-use crate::passes_inspect;
 use crate::plan::{Bind, Pass, Uniform};
 use crate::problem::{Geometry, Goal, Problem};
 use crate::specialization::{RuleSet, Specialization};
@@ -91,7 +91,7 @@ pub(crate) fn attention(
     caps: &DeviceCaps,
 ) -> Vec<Pass> {
     if matches!(problem.goal, Goal::Pairs(_) | Goal::Rows(_) | Goal::Norms) {
-        return passes_inspect::inspection(problem, kernel, chunk, aux, caps);
+        return inspect::inspection(problem, kernel, chunk, aux, caps);
     }
     let found = slabs(problem, kernel, chunk, caps);
     let mut params = params(problem, chunk, aux, &found);

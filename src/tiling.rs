@@ -73,9 +73,11 @@ pub(crate) fn loads(problem: &Problem, caps: &DeviceCaps) -> Loads {
             && strides.iter().all(|stride| stride.is_multiple_of(4))
             && tensor.phase.is_multiple_of(4 * tensor.element_size)
     };
-    let tensors = [&problem.query, &problem.key, &problem.value];
+    // An inspection of pairs or rows has no use for the values.
+    let count = if problem.goal.inspects() { 2 } else { 3 };
+    let tensors = &[&problem.query, &problem.key, &problem.value][..count];
     let types = [DType::F32, problem.kv_dtype];
-    match types.contains(&problem.query_dtype) && tensors.into_iter().all(fits) {
+    match types.contains(&problem.query_dtype) && tensors.iter().all(|tensor| fits(tensor)) {
         false => Loads::Words,
         true if caps.shader_int64 => Loads::WideChunks,
         true => Loads::Chunks,

@@ -26,14 +26,14 @@ pub struct Uploaded {
 }
 
 #[derive(Debug)]
-struct Buffers {
+pub(crate) struct Buffers {
     query: Stored,
     key: Stored,
-    value: Stored,
+    pub value: Stored,
     output: Stored,
     bias: Option<Stored>,
     mask: Option<StoredMask>,
-    stats: Option<(wgpu::Buffer, [usize; 3])>,
+    pub stats: Option<(wgpu::Buffer, [usize; 3])>,
 }
 
 /// Lists stay on the host: they become part of the plan.
@@ -44,14 +44,14 @@ pub(crate) struct Lists {
     offsets: Option<Vec<i32>>,
     segments: Option<(Vec<u32>, Vec<u32>)>,
     alibi_slopes: Option<Vec<f32>>,
-    sinks: Option<Vec<f32>>,
+    pub sinks: Option<Vec<f32>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Stored {
-    buffer: wgpu::Buffer,
-    dtype: DType,
-    shape: [usize; 4],
+    pub buffer: wgpu::Buffer,
+    pub dtype: DType,
+    pub shape: [usize; 4],
 }
 
 #[derive(Debug)]
@@ -156,7 +156,7 @@ impl Attention {
         })
     }
 
-    fn store(
+    pub(crate) fn store(
         &self,
         inputs: &Inputs<'_>,
         output_shape: [usize; 4],
@@ -289,16 +289,17 @@ impl Stored {
 
     /// Its elements, widened to f32.
     pub async fn read(&self, attention: &Attention) -> Result<Vec<f32>> {
-        let count: usize = self.shape.iter().product();
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let bytes = (count as u64 * self.dtype.size()).next_multiple_of(4);
-        let (device, queue) = (attention.device(), attention.queue());
-        let bytes = read_bytes(device, queue, &self.buffer, bytes).await?;
-        let mut values = widen(&bytes, self.dtype);
-        values.truncate(count);
+        let mut values = widen(&self.read_bytes(attention).await?, self.dtype);
+        values.truncate(self.shape.iter().product());
         Ok(values)
+    }
+
+    /// Its bytes, padded to whole words.
+    pub async fn read_bytes(&self, attention: &Attention) -> Result<Vec<u8>> {
+        let count = self.shape.iter().product::<usize>() as u64;
+        let bytes = (count * self.dtype.size()).next_multiple_of(4);
+        let (device, queue) = (attention.device(), attention.queue());
+        read_bytes(device, queue, &self.buffer, bytes).await
     }
 }
 
@@ -337,7 +338,7 @@ impl Lists {
 }
 
 impl Buffers {
-    fn operands<'a>(&'a self, lists: &'a Lists) -> Result<Operands<'a>> {
+    pub fn operands<'a>(&'a self, lists: &'a Lists) -> Result<Operands<'a>> {
         let mut operands = Operands::new(
             self.query.view()?,
             self.key.view()?,

@@ -6,12 +6,12 @@ mod gpu;
 
 use common::{Elements, Feature, MaskBits, OwnedCase, Shape, generate, random_case};
 use gpu::memory::{Images, Place, contiguous, create, read_back};
-use gpu::{Report, gpu, kernels};
-use wgpu_attention::reference::{self, RowExpected, compare};
+use gpu::{Report, gpu};
+use wgpu_attention::reference::{self, Comparison, RowExpected, compare};
 use wgpu_attention::{
-    DType, Dims, Error, Kernel, List, MaskView, Norms, Operands, Options, Pairs, Plan, PlanOptions,
-    Problem, Quantity, Region, RowSummary, Rows, Stage, Stats, StatsView, Tensor, TensorView,
-    Workspace,
+    Attention, DType, Dims, Error, Kernel, List, MaskView, Norms, Operands, Pairs, Plan,
+    PlanOptions, Problem, Quantity, Region, RowSummary, Rows, Stage, Stats, StatsView, Tensor,
+    TensorView, Workspace,
 };
 
 /// What an inspection left.
@@ -27,6 +27,7 @@ enum Wanted<'a> {
 
 /// Inputs and outputs of a case between guard bands.
 struct Inspected<'a> {
+    gpu: &'a Attention,
     case: &'a OwnedCase,
     kernel: Kernel,
     stats: Stats,
@@ -38,7 +39,7 @@ struct Inspected<'a> {
 impl Inspected<'_> {
     /// A forward pass for the statistics, then the inspection.
     fn run(&self, wanted: &Wanted<'_>) -> Result<Seen, String> {
-        let (case, gpu) = (self.case, gpu());
+        let (case, gpu) = (self.case, self.gpu);
         let Dims {
             batch,
             q_heads,
@@ -191,9 +192,30 @@ fn some_norms(case: &OwnedCase, heads: usize) -> Vec<f32> {
     (0..count).map(|n| 0.25 + (n * 7 % 11) as f32).collect()
 }
 
+/// A comparison of `count` numbers. Biases near the lowest float may leave a weight
+/// open (f32 has lost the difference) or an entropy (no weight is left): a part
+/// `open_part` of the numbers of such a case at most, and none of any other.
+fn judge(
+    report: &mut Report,
+    case: &OwnedCase,
+    what: &str,
+    open_part: f64,
+    count: usize,
+    found: wgpu_attention::Result<Comparison>,
+) {
+    let open = found.as_ref().map_or(0, |found| found.undetermined);
+    let most = match case.name.contains("BiasLowest") {
+        true => (open_part * count as f64) as usize,
+        false => 0,
+    };
+    report.expect(open <= most, format!("{what}: {open} of {count} are open"));
+    report.record(what, "inspection", count - open, found);
+}
+
 /// All quantities of a region and a range of keys.
 fn judge_pairs(
     report: &mut Report,
+    gpu: &Attention,
     case: &OwnedCase,
     region: &Region,
     keys: std::ops::Range<usize>,
@@ -219,9 +241,10 @@ fn judge_pairs(
         let (inputs, options) = (case.inputs(), &case.options);
         let expected = reference::pairs(&inputs, options, stats, Some(&tensor), &pairs, dtype);
         let expected = expected.unwrap();
-        for kernel in kernels() {
+        for kernel in gpu.caps().kernels() {
             let what = format!("{kernel}: {} {pairs:?} {stats:?} {dtype:?}", case.name);
             let inspected = Inspected {
+                gpu,
                 case,
                 kernel,
                 stats,
@@ -242,13 +265,18 @@ fn judge_pairs(
                     .collect(),
             };
             let found = compare(&got, &expected.values, &expected.bound);
-            let open = found.as_ref().map_or(0, |found| found.undetermined);
-            report.record(&what, "pairs", expected.values.len() - open, found);
+            judge(report, case, &what, 0.25, expected.values.len(), found);
         }
     }
 }
 
-fn judge_rows(report: &mut Report, case: &OwnedCase, region: &Region, seed: usize) {
+fn judge_rows(
+    report: &mut Report,
+    gpu: &Attention,
+    case: &OwnedCase,
+    region: &Region,
+    seed: usize,
+) {
     let heads = [case.dims.kv_heads, case.dims.q_heads][seed % 2];
     let norms = some_norms(case, heads);
     let shape = [case.dims.batch, heads, case.dims.kv_len, 1];
@@ -262,9 +290,12 @@ fn judge_rows(report: &mut Report, case: &OwnedCase, region: &Region, seed: usiz
     let (inputs, options) = (case.inputs(), &case.options);
     let expected = reference::rows(&inputs, options, stats, Some(&tensor), &rows).unwrap();
     let received = reference::received(&inputs, options, stats, region).unwrap();
-    for kernel in kernels() {
+    let values: Vec<f64> = expected.iter().flat_map(|row| row.values.clone()).collect();
+    let bounds: Vec<f64> = expected.iter().flat_map(|row| row.bound.clone()).collect();
+    for kernel in gpu.caps().kernels() {
         let what = format!("{kernel}: {} {rows:?} {stats:?}", case.name);
         let inspected = Inspected {
+            gpu,
             case,
             kernel,
             stats,
@@ -277,26 +308,18 @@ fn judge_rows(report: &mut Report, case: &OwnedCase, region: &Region, seed: usiz
             continue;
         };
         let words: Vec<u32> = bytemuck::pod_collect_to_vec(&seen.output);
-        for (n, (words, expected)) in words.chunks(rows.width()).zip(&expected).enumerate() {
-            let summary = RowSummary::decode(words).unwrap();
-            let found = compare(
-                &RowExpected::numbers(&summary),
-                &expected.values,
-                &expected.bound,
-            );
-            let open = found.as_ref().map_or(0, |found| found.undetermined);
-            report.record(
-                &format!("{what} row {n}"),
-                "summary",
-                expected.values.len() - open,
-                found,
-            );
-            let checked = expected.check_top(&summary.top);
-            report.expect_ok(&format!("{what} row {n}"), checked);
+        let rows_seen = words.chunks(rows.width()).map(RowSummary::decode);
+        let seen_rows: Vec<RowSummary> = rows_seen.collect::<Result<_, _>>().unwrap();
+        report.expect(seen_rows.len() == expected.len(), format!("{what}: rows"));
+        let numbers: Vec<f32> = seen_rows.iter().flat_map(RowExpected::numbers).collect();
+        let found = compare(&numbers, &values, &bounds);
+        judge(report, case, &what, 0.25, values.len(), found);
+        for (n, (row, expected)) in seen_rows.iter().zip(&expected).enumerate() {
+            report.expect_ok(&format!("{what} row {n}"), expected.check_top(&row.top));
         }
         let found = compare(&seen.received, &received.values, &received.bound);
-        let open = found.as_ref().map_or(0, |found| found.undetermined);
-        report.record(&what, "received", received.values.len() - open, found);
+        // One such row leaves the mass of all of its keys open.
+        judge(report, case, &what, 1.0, received.values.len(), found);
     }
 }
 
@@ -311,7 +334,14 @@ fn pairs_of_random_cases() {
         } else {
             keys / 3..keys
         };
-        judge_pairs(&mut report, &case, &whole(&case), range, seed as usize);
+        judge_pairs(
+            &mut report,
+            gpu(),
+            &case,
+            &whole(&case),
+            range,
+            seed as usize,
+        );
     }
     report.finish(100_000);
 }
@@ -321,7 +351,7 @@ fn rows_of_random_cases() {
     let mut report = Report::new();
     for seed in 0..12 {
         let case = random_case(seed);
-        judge_rows(&mut report, &case, &whole(&case), seed as usize);
+        judge_rows(&mut report, gpu(), &case, &whole(&case), seed as usize);
     }
     report.finish(10_000);
 }
@@ -341,9 +371,30 @@ fn regions() {
         heads: 2..5,
         rows: 3..68,
     };
-    judge_pairs(&mut report, &case, &region, 5..66, 1);
-    judge_rows(&mut report, &case, &region, 2);
+    judge_pairs(&mut report, gpu(), &case, &region, 5..66, 1);
+    judge_rows(&mut report, gpu(), &case, &region, 2);
     report.finish(10_000);
+}
+
+/// Neither a head's rows nor a batch entry's keys fit a binding, nor the scores of
+/// more than a tile of rows: a key's mass is carried from chunk to chunk.
+#[test]
+fn bindings_of_a_few_kilobytes() {
+    let small = gpu::limited(|limits| {
+        limits.max_storage_buffer_binding_size = 20_000;
+        limits.min_storage_buffer_offset_alignment = 256;
+    });
+    let features = [Feature::Bias, Feature::WindowLeft, Feature::Sinks];
+    let case = generate(5, Shape::f32([2, 4, 200, 40], 2, 70, 40), &features);
+    let region = Region {
+        batches: 0..2,
+        heads: 1..4,
+        rows: 10..190,
+    };
+    let mut report = Report::new();
+    judge_pairs(&mut report, &small, &case, &region, 3..66, 4);
+    judge_rows(&mut report, &small, &case, &region, 1);
+    report.finish(3 * 5 * 2 * 3 * 180 * 63);
 }
 
 #[test]
@@ -402,8 +453,9 @@ fn bad_selections_are_named() {
         rows,
     };
     let inspected = Inspected {
+        gpu: gpu(),
         case: &case,
-        kernel: kernels()[0],
+        kernel: Kernel::Tiled,
         stats: Stats::Lse,
         norms: None,
         gap: 0,
@@ -433,5 +485,4 @@ fn bad_selections_are_named() {
     };
     let error = inspected.run(&Wanted::Rows(&rows)).err().unwrap();
     assert!(error.starts_with("top: expected 1 to 16"), "{error}");
-    let _ = Options::default();
 }

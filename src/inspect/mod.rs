@@ -1,6 +1,10 @@
 //! What attention looks at, on the device: scores, weights and contributions of
 //! chosen pairs, summaries of rows, mass that keys receive, norms of values.
 
+mod passes;
+mod summary;
+mod upload;
+
 use std::ops::Range;
 
 use crate::error::{Error, Result};
@@ -11,17 +15,13 @@ use crate::problem::{Goal, Problem, Region};
 use crate::stage::Stage;
 use crate::tensor::TensorView;
 
+pub(crate) use passes::inspection;
+pub(crate) use summary::{DISTANCE_BINS, FIELDS};
+pub use summary::{MAX_TOP, RowSummary, Rows, TopKey};
+pub use upload::{Inspection, UploadedInspection, gram_matrices};
+
 /// `params.stage` where weights are multiplied with norms.
 pub(crate) const STAGE_CONTRIBUTIONS: u32 = 5;
-
-/// Numbers of a row's summary before the bins.
-pub(crate) const FIELDS: usize = 8;
-
-/// Bins of distance of a row's summary.
-pub(crate) const DISTANCE_BINS: usize = 16;
-
-/// Most of a row's largest weights that a summary holds.
-pub const MAX_TOP: usize = 16;
 
 /// What is shown of a pair of query i and key j.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,110 +62,19 @@ pub struct Pairs {
     pub keys: Range<usize>,
 }
 
-/// Which rows are summarised, and how.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Rows {
-    /// Batch entries, query heads and rows.
-    pub region: Region,
-    /// How many of a row's largest weights: 1 to [`MAX_TOP`].
-    pub top: usize,
-    /// How many of the first keys count as such.
-    pub first_keys: usize,
-}
-
-impl Rows {
-    /// Numbers that a row's summary takes.
-    pub fn width(&self) -> usize {
-        FIELDS + DISTANCE_BINS + 3 * self.top
-    }
-}
-
-/// A row in a few numbers.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RowSummary {
-    /// Sum of the weights over the keys: 1, less what a sink takes; 0 where no key
-    /// is visible.
-    pub mass: f32,
-    /// Weight of the sink, exp(sink - lse).
-    pub sink_mass: f32,
-    /// Entropy, in nats, of the weights normalised over the keys; 0 where no key
-    /// is visible.
-    pub entropy: f32,
-    /// Sum of the contributions; 0 without norms.
-    pub contributions: f32,
-    /// Sum of the weights of the first keys.
-    pub first_mass: f32,
-    /// Number of visible keys.
-    pub visible: f32,
-    /// Mean of the visible scores, scaled (stage 0). Without the scale it is the
-    /// scale's part of this.
-    pub score_mean: f32,
-    /// Sum of the squares of the visible scores around their mean.
-    pub score_squares: f32,
-    /// Sum of the weights at distances |i + offset - j| of 0, 1, 2 to 3, 4 to 7 and
-    /// so on; the last bin has all from 16,384 on.
-    pub distance_mass: [f32; DISTANCE_BINS],
-    /// The largest weights, largest first, the lower key first among equals; fewer
-    /// than asked for where fewer keys are visible.
-    pub top: Vec<TopKey>,
-}
-
-/// One of a row's largest weights.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TopKey {
-    /// The key.
-    pub key: u32,
-    /// Its weight.
-    pub weight: f32,
-    /// Its contribution; 0 without norms.
-    pub contribution: f32,
-}
-
-impl RowSummary {
-    /// Decodes the numbers of one row, as [`Problem::summarize`] stores them: f32,
-    /// but for keys, which are u32.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if their number is not that of any [`Rows::width`].
-    pub fn decode(words: &[u32]) -> Result<RowSummary> {
-        let fixed = FIELDS + DISTANCE_BINS;
-        if words.len() < fixed || !(words.len() - fixed).is_multiple_of(3) {
-            let expected = format!("[{fixed} + 3 * top]");
-            return Err(Error::shape("row summary", expected, [words.len()]));
+impl Pairs {
+    /// Checks that the selection lies within the problem.
+    pub(crate) fn check(&self, dims: &Dims) -> Result<()> {
+        self.region.check(dims)?;
+        let Range { start, end } = self.keys;
+        match start <= end && end <= dims.kv_len {
+            true => Ok(()),
+            false => {
+                let expected = format!("a range within 0..{}", dims.kv_len);
+                let actual = format!("{:?}", self.keys);
+                Err(Error::value("region keys", expected, actual))
+            }
         }
-        let number = |at: usize| f32::from_bits(words[at]);
-        let top = words[fixed..].chunks_exact(3).filter(|t| t[0] != u32::MAX);
-        Ok(RowSummary {
-            mass: number(0),
-            sink_mass: number(1),
-            entropy: number(2),
-            contributions: number(3),
-            first_mass: number(4),
-            visible: number(5),
-            score_mean: number(6),
-            score_squares: number(7),
-            distance_mass: std::array::from_fn(|bin| number(FIELDS + bin)),
-            top: top
-                .map(|t| TopKey {
-                    key: t[0],
-                    weight: f32::from_bits(t[1]),
-                    contribution: f32::from_bits(t[2]),
-                })
-                .collect(),
-        })
-    }
-
-    /// Standard deviation of the visible scaled scores, 0 where there are none.
-    pub fn score_deviation(&self) -> f32 {
-        match self.visible > 0.0 {
-            true => (self.score_squares / self.visible).sqrt(),
-            false => 0.0,
-        }
-    }
-
-    /// The largest weight; 0 where no key is visible.
-    pub fn largest(&self) -> f32 {
-        self.top.first().map_or(0.0, |top| top.weight)
     }
 }
 
@@ -246,11 +155,7 @@ pub(crate) fn output_shape(
 ) -> Result<Option<[usize; 4]>> {
     let (region, width) = match goal {
         Goal::Pairs(pairs) => {
-            if pairs.keys.start > pairs.keys.end || pairs.keys.end > dims.kv_len {
-                let expected = format!("a range within 0..{}", dims.kv_len);
-                let actual = format!("{:?}", pairs.keys);
-                return Err(Error::value("region keys", expected, actual));
-            }
+            pairs.check(dims)?;
             if pairs.quantity.needs_stats() && operands.stats.is_none() {
                 return Err(missing("stats", "the statistics of a forward pass"));
             }
@@ -303,6 +208,11 @@ pub(crate) fn output_shape(
         if received.shape != expected {
             let expected = format!("{expected:?}");
             return Err(Error::shape("received", expected, received.shape));
+        }
+        if region.rows.is_empty() {
+            let expected = "at least one row that gives keys a mass";
+            let actual = format!("{:?}", region.rows);
+            return Err(Error::value("region rows", expected, actual));
         }
         if dims.kv_len > 1 && received.strides[2] != 1 {
             return Err(Error::Layout {
