@@ -289,7 +289,11 @@ pub(crate) fn split(
     };
     let empty =
         |chunk: &Chunk| chunk.batches.is_empty() || chunk.heads.is_empty() || chunk.rows.is_empty();
-    let nothing = problem.goal != Goal::Forward && dims.kv_len == 0;
+    let nothing = match &problem.goal {
+        Goal::Forward => false,
+        Goal::Pairs(pairs) => pairs.keys.is_empty(),
+        _ => dims.kv_len == 0,
+    };
     if empty(&whole) || nothing {
         return Ok(Vec::new());
     }
