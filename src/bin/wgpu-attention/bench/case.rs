@@ -59,7 +59,7 @@ pub struct Case {
 }
 
 /// The cases that have a name.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 11] = [
     "prefill-64",
     "prefill-128",
     "f16-kv",
@@ -70,6 +70,7 @@ pub const NAMES: [&str; 10] = [
     "long",
     "project-512",
     "project-1024",
+    "rows-16384",
 ];
 
 impl Case {
@@ -106,6 +107,11 @@ impl Case {
             "long-2048" | "long" => {
                 (case.heads, case.kv_heads) = (1, 1);
                 case.set_len(if name == "long" { 16_384 } else { 2048 });
+            }
+            // 64 rows of one head over a long context: what an inspection looks at.
+            "rows-16384" => {
+                (case.heads, case.kv_heads) = (1, 1);
+                (case.q_len, case.kv_len) = (64, 16_384);
             }
             "project-512" | "project-1024" => {
                 let width = if name == "project-512" { 512 } else { 1024 };

@@ -32,6 +32,8 @@ pub struct Row {
     pub name: String,
     /// It is what the planner chose.
     pub chosen: bool,
+    /// It looks at the pairs of the case; rates don't count its operations.
+    pub inspection: bool,
     pub outcome: Outcome,
 }
 
@@ -189,10 +191,33 @@ impl Measured {
                 "  {ratio:.1} times the plain attention's rate{note}"
             ));
         }
+        for (name, ratio, by_processor) in self.inspections() {
+            let note = by_processor.map(|ratio| format!(", {ratio:.2} by processor time"));
+            let note = note.unwrap_or_default();
+            lines.push(format!(
+                "  {name}: {ratio:.2} times the forward pass of the same rows{note}"
+            ));
+        }
         if let Some(figures) = self.main() {
             lines.extend(figures.plan.lines().map(|line| format!("  plan  {line}")));
         }
         lines
+    }
+
+    /// Each inspection's time as a multiple of the first contender's, and the same of
+    /// processor time.
+    fn inspections(&self) -> Vec<(&str, f64, Option<f64>)> {
+        let Some(main) = self.main() else {
+            return Vec::new();
+        };
+        let rows = self.rows.iter().filter(|row| row.inspection);
+        rows.filter_map(|row| {
+            let figures = row.figures()?;
+            let by_processor = figures.processor.zip(main.processor);
+            let by_processor = by_processor.map(|(this, main)| this / main);
+            Some((row.name.as_str(), figures.best / main.best, by_processor))
+        })
+        .collect()
     }
 
     fn line(&self, row: &Row, figures: &Figures) -> String {
@@ -201,6 +226,19 @@ impl Measured {
         let processor = figures
             .processor
             .map_or("-".to_owned(), |time| format!("{:.1}", time * 1e3));
+        if row.inspection {
+            return format!(
+                "  {:<17}{:>10.3}{:>10.3}{:>10}{:>9}{:>8}{:>8}{processor:>9}{:>10.0}",
+                row.name,
+                figures.best * 1e3,
+                figures.median * 1e3,
+                "-",
+                "-",
+                "-",
+                "-",
+                figures.first * 1e3,
+            );
+        }
         format!(
             "  {:<17}{:>10.3}{:>10.3}{:>10.2}{:>8.1}%{:>8.2}{:>7.1}%{processor:>9}{:>10.0}",
             row.name,
@@ -223,6 +261,19 @@ impl Measured {
             Outcome::Wrong(fault) => {
                 json!({"kernel": row.name, "chosen": row.chosen, "wrong": fault})
             }
+            Outcome::Measured(f) if row.inspection => json!({
+                "inspection": row.name,
+                "best_ms": f.best * 1e3,
+                "median_ms": f.median * 1e3,
+                "processor_ms": f.processor.map(|time| time * 1e3),
+                "over_forward": self.main().map(|main| f.best / main.best),
+                "over_forward_by_processor": self
+                    .main()
+                    .and_then(|main| Some(f.processor? / main.processor?)),
+                "first_dispatch_ms": f.first * 1e3,
+                "pipelines": f.pipelines,
+                "workspace_bytes": f.workspace,
+            }),
             Outcome::Measured(f) => json!({
                 "kernel": row.name,
                 "chosen": row.chosen,
@@ -307,6 +358,7 @@ mod tests {
             rows: vec![Row {
                 name: "tiled".to_owned(),
                 chosen: true,
+                inspection: false,
                 outcome,
             }],
         }

@@ -15,6 +15,7 @@ use super::case::{Case, Values};
 use super::ceilings::Ceilings;
 use super::clock::{Clock, processor, processor_time};
 use super::figures::{Figures, Measured, Outcome, Row};
+use super::inspection::Looked;
 use super::plain::Plain;
 use crate::report::{Reporter, Stop};
 
@@ -25,6 +26,8 @@ pub enum Contender {
     Chosen,
     Family(Kernel),
     Plain,
+    /// Looking at the pairs, after a forward pass.
+    Inspection(Looked),
 }
 
 /// How long and how often.
@@ -72,10 +75,15 @@ pub fn measure(
                 reporter.doing(kernel.name());
                 bench.library(Some(*kernel), &values)?
             }
+            Contender::Inspection(looked) => {
+                reporter.doing(looked.name());
+                bench.inspection(*looked, &values)?
+            }
         };
         rows.push(Row {
             name,
             chosen: *contender == Contender::Chosen,
+            inspection: matches!(contender, Contender::Inspection(_)),
             outcome,
         });
     }
@@ -94,11 +102,11 @@ pub fn measure(
 }
 
 /// What some rows of the output have to be.
-struct Check {
-    rows: Vec<usize>,
-    dim: usize,
+pub struct Check {
+    pub rows: Vec<usize>,
+    pub dim: usize,
     /// Values and bounds, stored as the case's type and as f32.
-    expected: [[Vec<f64>; 2]; 2],
+    pub expected: [[Vec<f64>; 2]; 2],
 }
 
 impl Check {
@@ -155,16 +163,17 @@ fn widen(bytes: &[u8], dtype: DType) -> Vec<f32> {
 }
 
 /// What every contender of a case is measured with.
-struct Bench<'a> {
-    attention: &'a Attention,
-    clock: &'a Clock<'a>,
-    case: &'a Case,
-    budget: Budget,
-    check: &'a Check,
+#[derive(Clone, Copy)]
+pub struct Bench<'a> {
+    pub attention: &'a Attention,
+    pub clock: &'a Clock<'a>,
+    pub case: &'a Case,
+    pub budget: Budget,
+    pub check: &'a Check,
 }
 
 /// Times of a contender's runs.
-struct Times {
+pub struct Times {
     first: Duration,
     first_processor: Option<Duration>,
     runs: Vec<Duration>,
@@ -172,7 +181,7 @@ struct Times {
 }
 
 impl Times {
-    fn figures(&self, prepare: Duration) -> Figures {
+    pub fn figures(&self, prepare: Duration) -> Figures {
         Figures {
             prepare: prepare.as_secs_f64(),
             first_processor: self.first_processor.map(|time| time.as_secs_f64()),
@@ -275,7 +284,7 @@ impl Bench<'_> {
     /// Runs once, compares the result, then runs until the budget is spent; or
     /// what is wrong with the result. `began` is the processor's time before the
     /// pipelines were made.
-    fn timed(
+    pub fn timed(
         &self,
         output: &wgpu::Buffer,
         size: u64,

@@ -8,6 +8,7 @@ pub mod case;
 mod ceilings;
 mod clock;
 mod figures;
+mod inspection;
 mod measure;
 mod plain;
 
@@ -24,6 +25,7 @@ use crate::report::{Reporter, Stop};
 use crate::tune;
 use case::{Case, NAMES, Storage};
 use figures::{Measured, ratios};
+use inspection::Looked;
 use measure::{Budget, Contender, measure};
 
 /// Measures attention on an adapter: time, GFLOP/s, GB/s, and their share of
@@ -47,6 +49,10 @@ pub struct BenchArgs {
     /// Adds the staged path and a plain attention in three passes.
     #[arg(long)]
     compare: bool,
+    /// Adds looking at all pairs after the forward pass: weights, contributions
+    /// W |V| and W |V W_O|, each as a multiple of the forward pass.
+    #[arg(long, conflicts_with = "projection")]
+    inspect: bool,
     /// One JSON document.
     #[arg(long)]
     json: bool,
@@ -209,6 +215,9 @@ impl BenchArgs {
             }
             contenders.push(Contender::Plain);
         }
+        if self.inspect {
+            contenders.extend(Looked::ALL.map(Contender::Inspection));
+        }
         contenders
     }
 
@@ -241,6 +250,9 @@ impl BenchArgs {
         }
         if self.compare {
             child.arg("--compare");
+        }
+        if self.inspect {
+            child.arg("--inspect");
         }
         if let Some(adapter) = &self.adapter {
             child.args(["--adapter", adapter]);
@@ -278,6 +290,10 @@ impl BenchArgs {
 
 pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     let cases = args.cases()?;
+    if let Some(case) = cases.iter().find(|case| args.inspect && case.projection) {
+        let name = &case.name;
+        return Err(format!("--inspect: {name} is a projection and has no weights").into());
+    }
     if args.one_process {
         let reporter = Reporter::spinning();
         let attention = args.attention()?;
