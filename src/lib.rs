@@ -83,18 +83,41 @@
 //! cross-attention, separate or packed weights in torch's (out, in) layout, grouped
 //! heads, and every option of attention. A single product is a [`Projection`].
 //!
-//! # What weights say
+//! # Looking inside
 //!
-//! Weights and scores of any region come from [`Attention::stage_async`]. [`interpret`]
-//! says what they mean, on the host: how wide and where a head looks, whether it is a
-//! previous-token or an induction head, what each key adds to the output as a vector
-//! (weights are not importance), and attention rolled out over layers.
+//! Beside the fused kernel, from its log-sum-exp: weights, contributions W(i, j) |V_j|
+//! and |V_j W_O|, the stages of the scores, summaries of rows (entropy, largest weights,
+//! first keys, distances) and the mass that keys receive, for any rows and keys:
+//!
+//! ```no_run
+//! use wgpu_attention::{Attention, Inputs, Inspection, Options, Pairs, Quantity, Region, Rows};
+//!
+//! # fn example(attention: &Attention, inputs: Inputs) -> Result<(), wgpu_attention::Error> {
+//! let options = Options::default().causal(true);
+//! let seen = attention.upload_inspection(&inputs, &options, &Inspection::default())?;
+//! let region = Region { batches: 0..1, heads: 3..4, rows: 0..64 };
+//! let contributions = seen.pairs(&Pairs {
+//!     quantity: Quantity::Contribution,
+//!     region: region.clone(),
+//!     keys: 0..64,
+//! })?;
+//! let received = seen.received(&region)?; // what each key gets from these rows
+//! for row in seen.rows(&Rows { region, top: 5, first_keys: 1 })? {
+//!     println!("entropy {}, largest weights {:?}", row.entropy, row.top);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! On your own buffers and encoder they are [`Problem::inspect`],
+//! [`Problem::summarize`] and [`Problem::norms`]. What weights that you hold mean,
+//! [`interpret`] says on the host: whether a head is a previous-token or an induction
+//! head, what each key adds to the output as a vector, attention rolled out over layers.
 //!
 //! # Not here yet
 //!
 //! Gradients, merging of partial states, a KV cache, paged and packed
-//! (variable-length) layouts, dropout, rotary embedding, looking inside on the GPU
-//! beyond the stages.
+//! (variable-length) layouts, dropout, rotary embedding.
 #![deny(missing_docs)]
 // Allowed function by function, each with its proof.
 #![deny(unsafe_code)]

@@ -82,3 +82,26 @@
 //! scaled scores, after the softcap, after bias and mask (-inf at excluded
 //! pairs), probabilities. The first two are computed for excluded pairs too and
 //! are 0 past the lengths.
+//!
+//! # Inspection
+//!
+//! From queries, keys and the log-sum-exp (or row state) of a forward pass, for any
+//! batch entries, heads, rows and range of keys; nothing is held of pairs that were not
+//! asked for, but for summaries, which hold the scores of some rows at a time
+//! ([`crate::Problem::inspect`], [`crate::Problem::summarize`],
+//! [`crate::Attention::upload_inspection`] over slices).
+//!
+//! - A weight is `W(i, j) = exp(s(i, j) - LSE(i))` at visible pairs and exactly 0 at
+//!   excluded ones. Over all keys the weights of a row sum to 1, with a sink to
+//!   1 - exp(sink - LSE), without a visible key to 0: how
+//!   [`crate::UploadedInspection::check_lse_async`] tells an LSE that belongs to other
+//!   queries and keys.
+//! - Weights are not importance. The contribution of key j is the vector W(i, j) V(j),
+//!   whose sum over j is O(i); its size is W(i, j) |V(j)| (Kobayashi et al. 2020), and
+//!   behind an output projection W(i, j) |V(j) W_O^(h)|, where
+//!   |v W_O^(h)| = sqrt(max(0, v G v^T)) by the Gram matrix G = W_O^(h) W_O^(h)^T
+//!   ([`crate::gram_matrices`]).
+//! - The entropy of a row is that of its weights divided by their sum m, in nats:
+//!   ln m - (sum W ln W) / m; 0 where no key is visible. n equal weights have ln n.
+//! - Distances are |i + offset - j|, and sums go in a fixed order: the same bits each
+//!   time.

@@ -200,7 +200,7 @@ impl Bench<'_> {
         operands.stats = Some(StatsView::new(&stats_buffer, Stats::Lse, rows, 0)?);
         let options = case.options()?;
         let first = self.step(&Problem::forward(&operands, &options)?, operands)?;
-        clock.time(&|pass: &mut wgpu::ComputePass<'_>| first.record(pass))?;
+        clock.time(|pass: &mut wgpu::ComputePass<'_>| first.record(pass))?;
 
         let before = attention.pipelines();
         let began = processor_time();
