@@ -107,6 +107,8 @@ pub struct Problem {
     pub segments: Option<(Vec<u32>, Vec<u32>)>,
     pub alibi_slopes: Option<Vec<f32>>,
     pub sinks: Option<Vec<f32>>,
+    /// W_O of the layer around it, (out, Hq*Dv); no part of the call.
+    pub output_weight: Option<Array>,
     pub options: Options,
 }
 
@@ -126,6 +128,7 @@ impl Problem {
             segments: None,
             alibi_slopes: None,
             sinks: None,
+            output_weight: None,
             options,
         }
     }

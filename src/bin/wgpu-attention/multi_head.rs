@@ -74,6 +74,7 @@ impl Layer {
         let [query, key, value] = heads.map(|heads| Array::f32(&heads.shape, heads.values));
         let mut problem = Problem::new(query, key, value, self.options);
         problem.mask = self.mask.clone();
+        problem.output_weight = Some(self.projections[3].weight.clone());
         Ok(problem)
     }
 }

@@ -258,3 +258,61 @@ fn a_multi_head_file_gives_what_its_projections_give() {
     assert_eq!(whole["heads"].as_array().unwrap().len(), 2);
     assert_eq!(whole["heads"], parts["heads"]);
 }
+
+/// Behind W_O: sizes of W(i, j) V_j W_O^(h), from the real layer's numbers in f64.
+#[test]
+fn contributions_behind_the_output_projection() {
+    let file = data("real/minilm_layer0_multihead.safetensors");
+    let mut parts = Parts::read(&file);
+    let (tokens, width, dim, batch, head) = (24, 384, 32, 1, 7);
+    let mut list = |name: &str| -> Vec<f64> { parts.f32(name).iter().map(|&x| x.into()).collect() };
+    let x = list("X")[batch * tokens * width..][..tokens * width].to_vec();
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let mut project = |which: &str| -> Vec<Vec<f64>> {
+        let (w, b) = (list(&format!("W_{which}")), list(&format!("b_{which}")));
+        let rows = x.chunks(width).map(|x| {
+            let outputs = head * dim..(head + 1) * dim;
+            outputs.map(|o| dot(x, &w[o * width..(o + 1) * width]) + b[o])
+        });
+        rows.map(Iterator::collect).collect()
+    };
+    let (q, k, v) = (project("q"), project("k"), project("v"));
+    let w_o = list("W_o");
+    // The second sentence has a token at every position.
+    let sizes: Vec<f64> = (v.iter())
+        .map(|v| {
+            let rows = w_o.chunks(width);
+            rows.map(|row| dot(&row[head * dim..(head + 1) * dim], v).powi(2))
+                .sum::<f64>()
+                .sqrt()
+        })
+        .collect();
+    let rows: Vec<Row> = (q.iter())
+        .map(|q| {
+            let e: Vec<f64> = (k.iter())
+                .map(|k| (dot(q, k) / (dim as f64).sqrt()).exp())
+                .collect();
+            let sum: f64 = e.iter().sum();
+            let weights: Vec<f64> = e.iter().map(|e| e / sum).collect();
+            let contributions = weights.iter().zip(&sizes).map(|(w, v)| w * v).collect();
+            (weights, contributions)
+        })
+        .collect();
+    let fixed = ["--head", "7", "--batch", "1"];
+    for (flags, tolerance) in [(&["--backend", "oracle"][..], 4e-6), (&[], 1e-4)] {
+        let through = [&fixed[..], &["--through"], flags].concat();
+        let document = stats(&file, &through);
+        assert_eq!(document["through_output_projection"], true);
+        compare(&document["heads"][0], &rows, 0, tolerance);
+        // Other numbers than without W_O.
+        let without = stats(&file, &[&fixed[..], flags].concat());
+        assert_ne!(without["heads"], document["heads"]);
+    }
+    let output = inspect(&data(SENTENCES), &["--head", "0", "--through", "--stats"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = stderr(&output);
+    assert!(
+        text.contains("--through: expected a layer with W_O"),
+        "{text}"
+    );
+}

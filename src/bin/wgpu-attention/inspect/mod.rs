@@ -57,6 +57,10 @@ pub struct InspectArgs {
     /// Query rows [default: those that have a token, all without tokens].
     #[arg(long, value_name = "A..B", value_parser = range)]
     rows: Option<Range<usize>>,
+    /// Contributions to the output of the layer, W(i,j)*|V_j W_O|, for a file or a
+    /// checkpoint that has W_O.
+    #[arg(long)]
+    through: bool,
     /// Picture to write, .png or .svg; it appears complete or not at all
     /// [default: FILE's name, the head's number and .png, in this folder].
     #[arg(short, long, value_name = "FILE")]
@@ -138,6 +142,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
             "batch": request.batch,
             "rows": [request.rows.start, request.rows.end],
             "keys": request.dims.kv_len,
+            "through_output_projection": request.through,
             "picture": written,
             "heads": documents,
         });
@@ -182,6 +187,7 @@ impl InspectArgs {
             batch: self.batch,
             head: self.head,
             rows: self.rows.clone(),
+            through: self.through,
         }
     }
 

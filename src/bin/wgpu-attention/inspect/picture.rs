@@ -94,7 +94,10 @@ pub fn draw(view: &HeadView, title: &Title) -> Result<Canvas, String> {
         },
         Panel {
             name: "Contributions",
-            what: "W(i, j) |V(j)|, as shares of their row's sum",
+            what: match view.through {
+                false => "W(i, j) |V(j)|, as shares of their row's sum",
+                true => "W(i, j) |V(j) W_O|, as shares of their row's sum",
+            },
             grid: &contributions,
             left: right,
         },

@@ -21,6 +21,8 @@ pub struct Selection {
     pub head: Option<usize>,
     /// Those that have a token, if none are given; all, if none has one.
     pub rows: Option<Range<usize>>,
+    /// Contributions to the output of the layer, behind W_O.
+    pub through: bool,
 }
 
 /// The attention call of a file, and the part of it that exists and was asked for.
@@ -32,6 +34,7 @@ pub struct Request {
     pub batch: usize,
     pub heads: Range<usize>,
     pub rows: Range<usize>,
+    pub through: bool,
     pub title: Title,
 }
 
@@ -59,7 +62,12 @@ impl Request {
             true => Ok(()),
             false => Err(format!("--{name}: expected a number below {end}, got {at}")),
         };
-        let Selection { batch, head, rows } = selection;
+        let Selection {
+            batch, head, rows, ..
+        } = selection;
+        if selection.through && problem.output_weight.is_none() {
+            return Err("--through: expected a layer with W_O, got attention alone".to_owned());
+        }
         below("batch", *batch, dims.batch)?;
         if let Some(head) = *head {
             below("head", head, dims.q_heads)?;
@@ -74,6 +82,7 @@ impl Request {
             title: title(file, path),
             heads: head.map_or(0..dims.q_heads, |head| head..head + 1),
             batch: *batch,
+            through: selection.through,
             problem,
             dims,
             tokens,
@@ -92,7 +101,15 @@ impl Request {
     /// Reads `heads`.
     pub fn read(&self, backend: &Backend, heads: Range<usize>) -> Result<Vec<HeadView>, Stop> {
         let (problem, rows) = (&self.problem, self.rows.clone());
-        view::read(backend, problem, &self.tokens, self.batch, heads, rows)
+        view::read(
+            backend,
+            problem,
+            &self.tokens,
+            self.batch,
+            heads,
+            rows,
+            self.through,
+        )
     }
 }
 

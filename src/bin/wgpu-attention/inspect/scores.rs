@@ -153,6 +153,7 @@ mod tests {
     fn view(weights: &[&[f32]], norms: &[f32]) -> HeadView {
         let pairs: Vec<f32> = weights.concat();
         HeadView {
+            through: false,
             batch: 0,
             head: 0,
             rows: 0..weights.len(),

@@ -27,6 +27,7 @@ pub struct Small {
     head: usize,
     sides: [Grid; 2],
     scores: HeadScores,
+    through: bool,
 }
 
 impl Small {
@@ -38,6 +39,7 @@ impl Small {
             head: view.head,
             sides: sides.map(|side| Grid::of(view, side, &keys, block)),
             scores,
+            through: view.through,
         }
     }
 
@@ -72,9 +74,13 @@ pub fn draw(heads: &[Small], title: &Title, batch: usize, shown: &str) -> Result
     let about = about.into_iter().filter(|text| !text.is_empty());
     let about = about.collect::<Vec<_>>().join("  ·  ");
     let block = heads.first().map_or([1, 1], |head| head.sides[0].block);
-    let mut what =
-        "left weights W(i, j), right contributions W(i, j) |V(j)| as shares of their row's sum"
-            .to_owned();
+    let norm = match heads.iter().any(|head| head.through) {
+        false => "|V(j)|",
+        true => "|V(j) W_O|",
+    };
+    let mut what = format!(
+        "left weights W(i, j), right contributions W(i, j) {norm} as shares of their row's sum"
+    );
     if block != [1, 1] {
         what += &format!("; the largest of {} x {}", block[0], block[1]);
     }

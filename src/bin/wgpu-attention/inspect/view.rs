@@ -5,7 +5,11 @@
 
 use std::ops::Range;
 
-use wgpu_attention::{Dims, Stage, Visibility};
+use wgpu_attention::reference::{self, KeyNorms};
+use wgpu_attention::{
+    DType, Dims, Error, Inputs, Inspection, Options, Pairs, Quantity, Region, Stage, Stats, Tensor,
+    Visibility, gram_matrices,
+};
 
 use crate::backend::Backend;
 use crate::case::{File, Problem};
@@ -70,8 +74,11 @@ pub struct HeadView {
     pub tokens: Tokens,
     /// The probabilities W(i, j).
     pub weights: Vec<f32>,
-    /// W(i, j) |V_j|, the size of what key j adds to output i; 0 where excluded.
+    /// W(i, j) |V_j|, the size of what key j adds to output i, or W(i, j) |V_j W_O|,
+    /// to the layer's output; 0 where excluded.
     pub contributions: Vec<f32>,
+    /// Whether they are behind W_O.
+    pub through: bool,
     /// Whether row i may see key j.
     pub visible: Vec<bool>,
 }
@@ -133,10 +140,11 @@ pub fn source(backend: &Backend) -> &Backend {
     }
 }
 
-/// Reads heads `heads` of batch entry `batch`.
+/// Reads heads `heads` of batch entry `batch`; contributions behind the output
+/// projection of the problem's layer if `through`.
 ///
-/// Probabilities come from the [`source`], in its own precision; a key's |V_j| is
-/// summed here in f64. What V holds at excluded keys is never looked at.
+/// Weights and contributions come from the [`source`], in its own precision. What V
+/// holds at excluded keys has no part in them.
 pub fn read(
     backend: &Backend,
     problem: &Problem,
@@ -144,6 +152,7 @@ pub fn read(
     batch: usize,
     heads: Range<usize>,
     rows: Range<usize>,
+    through: bool,
 ) -> Result<Vec<HeadView>, Stop> {
     let (inputs, options) = (problem.inputs()?, &problem.options);
     let dims = inputs.validate(options)?;
@@ -154,14 +163,40 @@ pub fn read(
             format!("--rows: expected at most {most} rows of {keys} keys, got {given}").into(),
         );
     }
-    let backend = source(backend);
-    let stage = |stage| {
-        let ranges = [batch..batch + 1, heads.clone(), rows.clone()];
-        backend.stage(&inputs, options, stage, ranges)
+    let region = Region {
+        batches: batch..batch + 1,
+        heads: heads.clone(),
+        rows: rows.clone(),
     };
-    let masked = stage(Stage::Masked)?;
-    let weights = stage(Stage::Probabilities)?;
-
+    let output_weight = match (&problem.output_weight, through) {
+        (Some(weight), true) => Some(weight.with_axes("W_o", |[out, into]| [1, 1, out, into])?),
+        (None, true) => {
+            return Err("--through: expected a layer with an output projection, got none".into());
+        }
+        (_, false) => None,
+    };
+    let Seen {
+        masked,
+        weights,
+        contributions,
+    } = match source(backend) {
+        Backend::Gpu(attention, _) => {
+            let inspection = Inspection {
+                output_weight,
+                ..Inspection::default()
+            };
+            let uploaded = attention.upload_inspection(&inputs, options, &inspection)?;
+            Seen::of(&region, keys, |pairs| uploaded.pairs(pairs))?
+        }
+        Backend::Cpu | Backend::Oracle => {
+            let norms = norms(&inputs, &dims, output_weight.as_ref())?;
+            let heads = norms.len() / (dims.batch * keys);
+            let norms = Tensor::f32(&norms, [dims.batch, heads, keys, 1])?;
+            Seen::of(&region, keys, |pairs| {
+                of_oracle(&inputs, options, &norms, pairs)
+            })?
+        }
+    };
     let length = |list: Option<&[u32]>, all: usize| list.map_or(all as u32, |list| list[batch]);
     let visibility = Visibility::new(
         options,
@@ -169,48 +204,90 @@ pub fn read(
         length(inputs.q_lengths, dims.q_len),
         inputs.offsets.map(|offsets| offsets[batch]),
     );
-    let values = problem.value.to_f32()?;
-    let group = dims.q_heads / dims.kv_heads;
     let size = rows.len() * keys;
-    let views = heads.clone().enumerate().map(|(at, head)| {
-        let slab = (batch * dims.kv_heads + head / group) * keys * dims.v_dim;
-        let slab = &values[slab..slab + keys * dims.v_dim];
-        let norms: Vec<f64> = slab.chunks(dims.v_dim).map(norm).collect();
-        // A kernel may have -0 for an excluded pair; nobody wants to read that.
-        let weights = weights[at * size..(at + 1) * size].iter();
-        let weights: Vec<f32> = weights.map(|w| w + 0.0).collect();
-        let visible: Vec<bool> = (masked[at * size..(at + 1) * size].iter())
+    let of_head = |all: &[f32], at: usize| all[at * size..(at + 1) * size].to_vec();
+    let views = heads.clone().enumerate().map(|(at, head)| HeadView {
+        batch,
+        head,
+        rows: rows.clone(),
+        keys,
+        offset: visibility.offset,
+        sink: inputs.sinks.is_some(),
+        tokens: tokens.clone(),
+        weights: of_head(&weights, at),
+        contributions: of_head(&contributions, at),
+        through,
+        visible: (masked[at * size..(at + 1) * size].iter())
             .map(|&score| score != f32::NEG_INFINITY)
-            .collect();
-        let pairs = weights.iter().zip(&visible).enumerate();
-        let contributions = pairs.map(|(pair, (&weight, &visible))| match visible {
-            true => (f64::from(weight) * norms[pair % keys]) as f32,
-            false => 0.0,
-        });
-        HeadView {
-            batch,
-            head,
-            rows: rows.clone(),
-            keys,
-            offset: visibility.offset,
-            sink: inputs.sinks.is_some(),
-            tokens: tokens.clone(),
-            contributions: contributions.collect(),
-            weights,
-            visible,
-        }
+            .collect(),
     });
     Ok(views.collect())
+}
+
+/// What is read of a region: (heads, rows, keys) each.
+struct Seen {
+    masked: Vec<f32>,
+    weights: Vec<f32>,
+    contributions: Vec<f32>,
+}
+
+impl Seen {
+    fn of(
+        region: &Region,
+        keys: usize,
+        read: impl Fn(&Pairs) -> Result<Vec<f32>, Error>,
+    ) -> Result<Seen, Error> {
+        let read = |quantity| {
+            read(&Pairs {
+                quantity,
+                region: region.clone(),
+                keys: 0..keys,
+            })
+        };
+        Ok(Seen {
+            masked: read(Quantity::Stage(Stage::Masked))?,
+            weights: read(Quantity::Stage(Stage::Probabilities))?,
+            contributions: read(Quantity::Contribution)?,
+        })
+    }
+}
+
+fn of_oracle(
+    inputs: &Inputs<'_>,
+    options: &Options,
+    norms: &KeyNorms<'_>,
+    pairs: &Pairs,
+) -> Result<Vec<f32>, Error> {
+    let found = reference::pairs(
+        inputs,
+        options,
+        Stats::RowState,
+        Some(norms),
+        pairs,
+        DType::F32,
+    )?;
+    Ok(found.values.iter().map(|&x| x as f32).collect())
+}
+
+/// |V_j| or |V_j W_O^(h)| of every key of every kv or query head.
+fn norms(
+    inputs: &Inputs<'_>,
+    dims: &Dims,
+    output_weight: Option<&Tensor<'_>>,
+) -> Result<Vec<f32>, Error> {
+    let (heads, width) = (dims.q_heads, dims.v_dim);
+    let norms = match output_weight {
+        None => reference::value_norms(&inputs.value),
+        Some(weight) => {
+            let gram = gram_matrices(weight, heads, width)?;
+            let gram = Tensor::f32(&gram, [1, heads, width, width])?;
+            reference::value_norms_through(&inputs.value, &gram)?
+        }
+    };
+    Ok(norms.values.iter().map(|&x| x as f32).collect())
 }
 
 /// Heads that are read together: as many as stay within [`MAX_PAIRS`].
 pub fn heads_at_once(rows: usize, keys: usize) -> usize {
     (MAX_PAIRS / rows.saturating_mul(keys).max(1)).max(1)
-}
-
-fn norm(row: &[f32]) -> f64 {
-    row.iter()
-        .map(|&x| f64::from(x) * f64::from(x))
-        .sum::<f64>()
-        .sqrt()
 }

@@ -38,6 +38,7 @@ pub fn view(rows: usize, keys: usize, names: Option<&[&str]>) -> HeadView {
         .collect();
     let name = |at: usize| names.map(|names| names[at % names.len()].to_owned());
     HeadView {
+        through: false,
         batch: 0,
         head: 3,
         rows: 0..rows,
