@@ -72,7 +72,7 @@ pub struct TopKey {
 }
 
 impl RowSummary {
-    /// Decodes the numbers of one row, as [`Problem::summarize`] stores them: f32,
+    /// Decodes the numbers of one row, as [`crate::Problem::summarize`] stores them: f32,
     /// but for keys, which are u32.
     ///
     /// # Errors

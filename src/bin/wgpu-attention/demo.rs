@@ -121,6 +121,7 @@ fn look(backend: &Backend, reporter: &Reporter) -> Result<(), Stop> {
         head: Some(HEAD),
         rows: Some(0..LOOKED_AT),
         through: false,
+        scale: false,
     };
     let request = Request::new(&File::parse(CASE)?, Path::new(NAME), &selection)?;
     let path = std::env::temp_dir().join("wgpu-attention-demo.png");

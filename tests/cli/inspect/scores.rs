@@ -160,7 +160,11 @@ fn stats_are_what_the_definition_gives() {
     for head in 0..4 {
         let rows = by_hand(&mut Parts::read(&file), [1, head], |i, j| j + 15 <= i);
         let document = &document["heads"][head];
-        assert!(!document.to_string().contains(":-0.0"), "{document}");
+        let text = document.to_string();
+        assert!(
+            !text.contains(":-0.0,") && !text.contains(":-0.0}"),
+            "{text}"
+        );
         assert!(document["sink"].as_f64() >= Some(0.0), "{document}");
         compare(document, &rows, -15, 1e-4);
     }
@@ -182,8 +186,8 @@ fn rows_are_those_with_tokens() {
         lines[0].starts_with("head 0: 9 of 9 rows see a key"),
         "{table}"
     );
-    assert_eq!(lines.len(), 3 + 1 + 9, "{table}");
-    assert!(lines[5].starts_with("1 berlin "), "{table}");
+    assert_eq!(lines.len(), 4 + 1 + 9, "{table}");
+    assert!(lines[6].starts_with("1 berlin "), "{table}");
     // The CPU path holds no weights: the oracle stands in for it.
     let cpu = ["--head", "0", "--batch", "2", "--backend", "cpu"];
     assert_eq!(stats(&file, &cpu)["heads"], stats(&file, &oracle)["heads"]);
@@ -315,4 +319,56 @@ fn contributions_behind_the_output_projection() {
         text.contains("--through: expected a layer with W_O"),
         "{text}"
     );
+}
+
+/// Scores before and after the scale: what 1/sqrt(d) is for.
+#[test]
+fn the_scale_keeps_rows_from_saturating() {
+    let file = data(CAUSAL);
+    let mut parts = Parts::read(&file);
+    let (n, dim, head) = (parts.shape("Q")[2], parts.shape("Q")[3], 7);
+    let scale = 1.0 / (dim as f64).sqrt();
+    let mut rows = |name: &str| parts.f32(name)[head * n * dim..][..n * dim].to_vec();
+    let (q, k) = (rows("Q"), rows("K"));
+    let dot = |i: usize, j: usize| -> f64 {
+        let pairs = q[i * dim..][..dim].iter().zip(&k[j * dim..][..dim]);
+        pairs.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+    };
+    let seen: Vec<Vec<f64>> = (0..40)
+        .map(|i| (0..=i).map(|j| dot(i, j)).collect())
+        .collect();
+    let all = seen.concat();
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    let squares: f64 = all.iter().map(|s| (s - mean).powi(2)).sum();
+    let deviation = (squares / all.len() as f64).sqrt();
+    let is_saturated = |row: &&Vec<f64>| {
+        let top = row.iter().copied().fold(f64::MIN, f64::max);
+        row.iter().map(|s| (s - top).exp()).sum::<f64>() < 1.0 / 0.99
+    };
+    let saturated = seen.iter().filter(is_saturated).count() as f64 / 40.0;
+    for flags in [&["--backend", "oracle"][..], &[]] {
+        let asked = [&["--head", "7", "--rows", "0..40"], flags].concat();
+        let document = &stats(&file, &asked)["heads"][0];
+        let scores = &document["scores"];
+        near(&scores["scale"], scale, 1e-7, "scale");
+        near(&scores["mean"], mean * scale, 1e-4, "mean");
+        near(&scores["deviation"], deviation * scale, 1e-4, "deviation");
+        near(&scores["mean_before_scale"], mean, 1e-3, "mean before");
+        near(
+            &scores["deviation_before_scale"],
+            deviation,
+            1e-3,
+            "deviation before",
+        );
+        near(
+            &scores["saturated_with_scale_1"],
+            saturated,
+            1e-9,
+            "saturated",
+        );
+        assert!(
+            Some(saturated) > document["saturated"].as_f64(),
+            "{document}"
+        );
+    }
 }

@@ -10,6 +10,7 @@ mod picture;
 mod request;
 mod scores;
 mod sheet;
+mod source;
 mod tables;
 mod view;
 
@@ -93,7 +94,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     let target = args.target()?;
     let request = args.request()?;
     let backend = args.backend.open()?;
-    let source = view::source(&backend).describe();
+    let ran_on = source::backend_of(&backend).describe();
     let reporter = Reporter::spinning();
 
     let mut smalls = Vec::new();
@@ -101,7 +102,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     let mut texts = Vec::new();
     let mut drawn = None;
     for heads in request.heads_at_once() {
-        reporter.doing(format!("heads {heads:?} on {source}"));
+        reporter.doing(format!("heads {heads:?} on {ran_on}"));
         for view in request.read(&backend, heads)? {
             let rows = scores::rows(&view);
             let scores = scores::head(&view, &rows);
@@ -138,7 +139,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     if args.json {
         let document = json!({
             "file": args.file.display().to_string(),
-            "ran_on": source,
+            "ran_on": ran_on,
             "batch": request.batch,
             "rows": [request.rows.start, request.rows.end],
             "keys": request.dims.kv_len,
@@ -188,6 +189,7 @@ impl InspectArgs {
             head: self.head,
             rows: self.rows.clone(),
             through: self.through,
+            scale: self.stats,
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Selection {
     pub rows: Option<Range<usize>>,
     /// Contributions to the output of the layer, behind W_O.
     pub through: bool,
+    /// What the scale does, too.
+    pub scale: bool,
 }
 
 /// The attention call of a file, and the part of it that exists and was asked for.
@@ -35,6 +37,7 @@ pub struct Request {
     pub heads: Range<usize>,
     pub rows: Range<usize>,
     pub through: bool,
+    pub scale: bool,
     pub title: Title,
 }
 
@@ -83,6 +86,7 @@ impl Request {
             heads: head.map_or(0..dims.q_heads, |head| head..head + 1),
             batch: *batch,
             through: selection.through,
+            scale: selection.scale,
             problem,
             dims,
             tokens,
@@ -100,16 +104,7 @@ impl Request {
 
     /// Reads `heads`.
     pub fn read(&self, backend: &Backend, heads: Range<usize>) -> Result<Vec<HeadView>, Stop> {
-        let (problem, rows) = (&self.problem, self.rows.clone());
-        view::read(
-            backend,
-            problem,
-            &self.tokens,
-            self.batch,
-            heads,
-            rows,
-            self.through,
-        )
+        view::read(backend, self, heads)
     }
 }
 

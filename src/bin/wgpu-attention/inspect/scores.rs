@@ -154,6 +154,7 @@ mod tests {
         let pairs: Vec<f32> = weights.concat();
         HeadView {
             through: false,
+            scale: None,
             batch: 0,
             head: 0,
             rows: 0..weights.len(),

@@ -1,6 +1,7 @@
 //! The numbers as text and as JSON.
 
 use serde_json::{Value, json};
+use wgpu_attention::interpret::ScoreStatistics;
 
 use crate::inspect::legend::{decimals, two};
 use crate::inspect::scores::{HeadScores, RowScores, Top};
@@ -8,10 +9,6 @@ use crate::inspect::view::{HeadView, token};
 
 /// One head in a few lines.
 pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
-    let percent = match scores.saturated.is_nan() {
-        true => two(f64::NAN),
-        false => format!("{:.1} %", scores.saturated * 100.0),
-    };
     let sink = match scores.sink {
         Some(sink) => format!(", sink {}", two(sink)),
         None => String::new(),
@@ -20,7 +17,11 @@ pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
         Some(induction) => format!(", after its token's earlier occurrences {}", two(induction)),
         None => String::new(),
     };
-    vec![
+    let share = |x: f64| match x.is_nan() {
+        true => two(x),
+        false => format!("{:.1} %", x * 100.0),
+    };
+    let mut lines = vec![
         format!(
             "head {}: {} of {} rows see a key; means over them:",
             view.head,
@@ -28,10 +29,11 @@ pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
             view.rows.len()
         ),
         format!(
-            "  entropy {} nats (as over {} keys evenly), largest weight {}, over 0.99 in {percent} of rows{sink}",
+            "  entropy {} nats (as over {} keys evenly), largest weight {}, over 0.99 in {} of rows{sink}",
             two(scores.entropy),
             decimals(scores.effective_keys, 1),
             two(scores.largest),
+            share(scores.saturated),
         ),
         format!(
             "  weight on the previous token {}{induction}, on the first key {}; distance {} keys; disagreement {}",
@@ -40,7 +42,22 @@ pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
             decimals(scores.distance, 1),
             two(scores.disagreement),
         ),
-    ]
+    ];
+    if let Some(effect) = &view.scale {
+        let ScoreStatistics {
+            mean, deviation, ..
+        } = effect.unscaled;
+        lines.push(format!(
+            "  scores {} ± {}; before the scale of {} {} ± {}, and with a scale of 1 over 0.99 in {} of rows",
+            two(mean * effect.scale),
+            two(deviation * effect.scale.abs()),
+            decimals(effect.scale, 4),
+            two(mean),
+            two(deviation),
+            share(effect.saturated_unscaled),
+        ));
+    }
+    lines
 }
 
 /// A line a row, under a line of heads.
@@ -128,6 +145,14 @@ pub fn json(view: &HeadView, scores: &HeadScores, rows: &[RowScores]) -> Value {
         "distance": finite(scores.distance),
         "disagreement": finite(scores.disagreement),
         "sink": scores.sink.and_then(finite),
+        "scores": view.scale.map(|effect| json!({
+            "scale": effect.scale,
+            "mean": finite(effect.unscaled.mean * effect.scale),
+            "deviation": finite(effect.unscaled.deviation * effect.scale.abs()),
+            "mean_before_scale": finite(effect.unscaled.mean),
+            "deviation_before_scale": finite(effect.unscaled.deviation),
+            "saturated_with_scale_1": finite(effect.saturated_unscaled),
+        })),
         "rows": rows.collect::<Vec<_>>(),
     })
 }

@@ -1,18 +1,16 @@
 //! What is looked at: one head's weights and contributions as plain numbers.
 //!
-//! The tables and pictures take a [`HeadView`] and nothing else. [`read`] is the
-//! one place that says where its numbers come from.
+//! The tables and pictures take a [`HeadView`] and nothing else.
 
 use std::ops::Range;
 
-use wgpu_attention::reference::{self, KeyNorms};
-use wgpu_attention::{
-    DType, Dims, Error, Inputs, Inspection, Options, Pairs, Quantity, Region, Stage, Stats, Tensor,
-    Visibility, gram_matrices,
-};
+use wgpu_attention::interpret::{SATURATED, ScoreStatistics, Weights};
+use wgpu_attention::{Dims, Error, Pairs, Quantity, Region, Stage, Visibility};
 
 use crate::backend::Backend;
-use crate::case::{File, Problem};
+use crate::case::File;
+use crate::inspect::request::Request;
+use crate::inspect::source::Source;
 use crate::report::Stop;
 
 /// Pairs of query and key of a head that are held at once, at most.
@@ -81,6 +79,19 @@ pub struct HeadView {
     pub through: bool,
     /// Whether row i may see key j.
     pub visible: Vec<bool>,
+    /// What the scale does, where it was asked for.
+    pub scale: Option<ScaleEffect>,
+}
+
+/// The scores and weights of a head with the scale and without.
+#[derive(Debug, Clone, Copy)]
+pub struct ScaleEffect {
+    pub scale: f64,
+    /// Of the visible pairs' scores before the scale.
+    pub unscaled: ScoreStatistics,
+    /// Share of rows whose largest weight would be over 0.99 with a scale of 1, all
+    /// other options as they are; NaN over no row.
+    pub saturated_unscaled: f64,
 }
 
 impl HeadView {
@@ -131,29 +142,23 @@ fn numbered(names: &Option<Vec<String>>, at: usize) -> String {
     }
 }
 
-/// Where probabilities come from: the CPU path never holds any, so that the oracle
-/// stands in for it.
-pub fn source(backend: &Backend) -> &Backend {
-    match backend {
-        Backend::Cpu => &Backend::Oracle,
-        other => other,
-    }
-}
-
-/// Reads heads `heads` of batch entry `batch`; contributions behind the output
-/// projection of the problem's layer if `through`.
+/// Reads `heads` of what was asked for.
 ///
-/// Weights and contributions come from the [`source`], in its own precision. What V
+/// Weights and contributions come from the [`Source`], in its own precision. What V
 /// holds at excluded keys has no part in them.
 pub fn read(
     backend: &Backend,
-    problem: &Problem,
-    tokens: &Tokens,
-    batch: usize,
+    request: &Request,
     heads: Range<usize>,
-    rows: Range<usize>,
-    through: bool,
 ) -> Result<Vec<HeadView>, Stop> {
+    let Request {
+        problem,
+        batch,
+        rows,
+        through,
+        ..
+    } = request;
+    let (batch, through) = (*batch, *through);
     let (inputs, options) = (problem.inputs()?, &problem.options);
     let dims = inputs.validate(options)?;
     let keys = dims.kv_len;
@@ -175,26 +180,25 @@ pub fn read(
         }
         (_, false) => None,
     };
-    let Seen {
-        masked,
-        weights,
-        contributions,
-    } = match source(backend) {
-        Backend::Gpu(attention, _) => {
-            let inspection = Inspection {
-                output_weight,
-                ..Inspection::default()
-            };
-            let uploaded = attention.upload_inspection(&inputs, options, &inspection)?;
-            Seen::of(&region, keys, |pairs| uploaded.pairs(pairs))?
-        }
-        Backend::Cpu | Backend::Oracle => {
-            let norms = norms(&inputs, &dims, output_weight.as_ref())?;
-            let heads = norms.len() / (dims.batch * keys);
-            let norms = Tensor::f32(&norms, [dims.batch, heads, keys, 1])?;
-            Seen::of(&region, keys, |pairs| {
-                of_oracle(&inputs, options, &norms, pairs)
-            })?
+    let source = Source::new(backend, &inputs, options, output_weight)?;
+    let read = |source: &Source<'_>, quantity| {
+        source.pairs(&Pairs {
+            quantity,
+            region: region.clone(),
+            keys: 0..keys,
+        })
+    };
+    let masked = read(&source, Quantity::Stage(Stage::Masked))?;
+    let weights = read(&source, Quantity::Stage(Stage::Probabilities))?;
+    let contributions = read(&source, Quantity::Contribution)?;
+    let without_scale = match request.scale {
+        false => None,
+        true => {
+            let source = Source::new(backend, &inputs, &options.scale(1.0), None)?;
+            Some([
+                read(&source, Quantity::Stage(Stage::Raw))?,
+                read(&source, Quantity::Stage(Stage::Probabilities))?,
+            ])
         }
     };
     let length = |list: Option<&[u32]>, all: usize| list.map_or(all as u32, |list| list[batch]);
@@ -206,85 +210,40 @@ pub fn read(
     );
     let size = rows.len() * keys;
     let of_head = |all: &[f32], at: usize| all[at * size..(at + 1) * size].to_vec();
-    let views = heads.clone().enumerate().map(|(at, head)| HeadView {
-        batch,
-        head,
-        rows: rows.clone(),
-        keys,
-        offset: visibility.offset,
-        sink: inputs.sinks.is_some(),
-        tokens: tokens.clone(),
-        weights: of_head(&weights, at),
-        contributions: of_head(&contributions, at),
-        through,
-        visible: (masked[at * size..(at + 1) * size].iter())
+    let views = heads.clone().enumerate().map(|(at, head)| {
+        let visible: Vec<bool> = (masked[at * size..(at + 1) * size].iter())
             .map(|&score| score != f32::NEG_INFINITY)
-            .collect(),
-    });
-    Ok(views.collect())
-}
-
-/// What is read of a region: (heads, rows, keys) each.
-struct Seen {
-    masked: Vec<f32>,
-    weights: Vec<f32>,
-    contributions: Vec<f32>,
-}
-
-impl Seen {
-    fn of(
-        region: &Region,
-        keys: usize,
-        read: impl Fn(&Pairs) -> Result<Vec<f32>, Error>,
-    ) -> Result<Seen, Error> {
-        let read = |quantity| {
-            read(&Pairs {
-                quantity,
-                region: region.clone(),
-                keys: 0..keys,
-            })
-        };
-        Ok(Seen {
-            masked: read(Quantity::Stage(Stage::Masked))?,
-            weights: read(Quantity::Stage(Stage::Probabilities))?,
-            contributions: read(Quantity::Contribution)?,
+            .collect();
+        let scale = without_scale
+            .as_ref()
+            .map(|[scores, weights]| -> Result<_, Error> {
+                let scores = of_head(scores, at);
+                let seen = scores.iter().zip(&visible).filter(|(_, seen)| **seen);
+                let scores: Vec<f32> = seen.map(|(&score, _)| score).collect();
+                let weights = of_head(weights, at);
+                let saturated = Weights::new(&weights, [rows.len(), keys])?.saturated(SATURATED)?;
+                Ok(ScaleEffect {
+                    scale: f64::from(options.scale_for(dims.qk_dim)),
+                    unscaled: ScoreStatistics::of(&scores),
+                    saturated_unscaled: saturated.value,
+                })
+            });
+        Ok(HeadView {
+            batch,
+            head,
+            rows: rows.clone(),
+            keys,
+            offset: visibility.offset,
+            sink: inputs.sinks.is_some(),
+            tokens: request.tokens.clone(),
+            weights: of_head(&weights, at),
+            contributions: of_head(&contributions, at),
+            through,
+            visible,
+            scale: scale.transpose()?,
         })
-    }
-}
-
-fn of_oracle(
-    inputs: &Inputs<'_>,
-    options: &Options,
-    norms: &KeyNorms<'_>,
-    pairs: &Pairs,
-) -> Result<Vec<f32>, Error> {
-    let found = reference::pairs(
-        inputs,
-        options,
-        Stats::RowState,
-        Some(norms),
-        pairs,
-        DType::F32,
-    )?;
-    Ok(found.values.iter().map(|&x| x as f32).collect())
-}
-
-/// |V_j| or |V_j W_O^(h)| of every key of every kv or query head.
-fn norms(
-    inputs: &Inputs<'_>,
-    dims: &Dims,
-    output_weight: Option<&Tensor<'_>>,
-) -> Result<Vec<f32>, Error> {
-    let (heads, width) = (dims.q_heads, dims.v_dim);
-    let norms = match output_weight {
-        None => reference::value_norms(&inputs.value),
-        Some(weight) => {
-            let gram = gram_matrices(weight, heads, width)?;
-            let gram = Tensor::f32(&gram, [1, heads, width, width])?;
-            reference::value_norms_through(&inputs.value, &gram)?
-        }
-    };
-    Ok(norms.values.iter().map(|&x| x as f32).collect())
+    });
+    views.collect()
 }
 
 /// Heads that are read together: as many as stay within [`MAX_PAIRS`].

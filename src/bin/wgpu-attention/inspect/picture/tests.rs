@@ -39,6 +39,7 @@ pub fn view(rows: usize, keys: usize, names: Option<&[&str]>) -> HeadView {
     let name = |at: usize| names.map(|names| names[at % names.len()].to_owned());
     HeadView {
         through: false,
+        scale: None,
         batch: 0,
         head: 3,
         rows: 0..rows,
