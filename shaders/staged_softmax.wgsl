@@ -3,7 +3,7 @@
 //
 // `params.stage` says where to stop: 1 after the softcap, 2 after bias and mask
 // (excluded pairs hold -inf), 3 at the probabilities (excluded pairs hold 0),
-// 4 at weights for the value pass (excluded pairs hold -1, so that their values
+// 4 at weights for the value pass (excluded pairs hold -2, so that their values
 // can be left out whatever they are).
 //
 // One workgroup of 64 lanes per row.
@@ -79,7 +79,8 @@ fn main(
     sum = reduce(lane, sum, true);
     let sink = load_sink(params.head_first + h);
     let end = softmax_finish(SoftmaxState(maximum, sum, atomicLoad(&wg_seen) != 0u), sink);
-    let mark = select(0u, bitcast<u32>(-1.0), params.stage == STAGE_WEIGHTS);
+    // Not -1, which Mesa 22.3 makes the negative of 1 or 0 of, and so -0 of 0.
+    let mark = select(0u, bitcast<u32>(-2.0), params.stage == STAGE_WEIGHTS);
     for (var j = lane; j < params.kv_len; j += 64u) {
         let bits = scores[base + j];
         let excluded = bits == NEGATIVE_INFINITY_BITS;
