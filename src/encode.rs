@@ -1,6 +1,7 @@
 //! Records a prepared plan into the caller's encoder or pass.
 
 use crate::attention::Prepared;
+use crate::call::Call;
 use crate::error::{Error, Result};
 use crate::host::DType;
 use crate::kernel::{Access, Slot};
@@ -9,7 +10,7 @@ use crate::operands::Operands;
 use crate::pipeline::scoped;
 use crate::place::{Home, Span};
 use crate::plan::Pass;
-use crate::problem::{Call, Geometry, Goal, PHASE};
+use crate::problem::{Geometry, Goal, PHASE};
 use crate::spans::NamedSpans;
 use crate::tensor::List;
 

@@ -126,6 +126,7 @@ mod attention;
 mod aux;
 #[cfg(all(feature = "blocking", not(target_family = "wasm")))]
 mod blocking;
+mod call;
 mod caps;
 mod class;
 pub mod cpu;

@@ -35,18 +35,23 @@
 mod compare;
 mod inspect;
 mod multi_head;
+mod norms;
 mod project;
 mod rounding;
 mod row;
 mod softmax;
+mod summary;
+mod total;
 
 use std::ops::Range;
 
 pub use compare::{Comparison, Worst, compare, compare_abs, compare_lse};
-pub use inspect::{KeyNorms, RowExpected, pairs, received, rows, value_norms, value_norms_through};
+pub use inspect::{KeyNorms, pairs};
 pub use multi_head::multi_head;
+pub use norms::{value_norms, value_norms_through};
 pub use project::project;
 pub use rounding::SAFETY;
+pub use summary::{RowExpected, received, rows};
 
 use crate::error::{Error, Result, no_memory};
 use crate::host::{DType, Inputs};
