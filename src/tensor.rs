@@ -275,6 +275,16 @@ pub enum Stats {
     RowState,
 }
 
+impl Stats {
+    /// Numbers of a row.
+    pub(crate) fn width(self) -> usize {
+        match self {
+            Stats::Lse => 1,
+            Stats::RowState => 2,
+        }
+    }
+}
+
 /// Where LSE or row states go: (B, Hq, Nq) f32, or (B, Hq, Nq, 2).
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "lse")]

@@ -33,7 +33,7 @@ pub(crate) struct Buffers {
     output: Stored,
     bias: Option<Stored>,
     mask: Option<StoredMask>,
-    pub stats: Option<(wgpu::Buffer, [usize; 3])>,
+    pub stats: Option<(wgpu::Buffer, [usize; 3], Stats)>,
 }
 
 /// Lists stay on the host: they become part of the plan.
@@ -76,7 +76,7 @@ impl Attention {
         plan_options: &PlanOptions,
     ) -> Result<Uploaded> {
         let dims = inputs.validate(options)?;
-        let stats = Some([dims.batch, dims.q_heads, dims.q_len]);
+        let stats = Some(([dims.batch, dims.q_heads, dims.q_len], Stats::Lse));
         let buffers = self.store(inputs, dims.output_shape(), output, stats)?;
         let lists = Lists::of(inputs);
         let operands = buffers.operands(&lists)?;
@@ -161,7 +161,7 @@ impl Attention {
         inputs: &Inputs<'_>,
         output_shape: [usize; 4],
         output: DType,
-        stats: Option<[usize; 3]>,
+        stats: Option<([usize; 3], Stats)>,
     ) -> Result<Buffers> {
         let result = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
         Ok(Buffers {
@@ -178,9 +178,10 @@ impl Attention {
                 None => None,
             },
             stats: match stats {
-                Some(shape) => {
-                    let bytes = shape.iter().map(|&n| n as u64).product::<u64>() * 4;
-                    Some((self.empty("lse", bytes, result)?, shape))
+                Some((shape, kind)) => {
+                    let rows = shape.iter().map(|&n| n as u64).product::<u64>();
+                    let bytes = rows * 4 * kind.width() as u64;
+                    Some((self.empty("lse", bytes, result)?, shape, kind))
                 }
                 None => None,
             },
@@ -345,8 +346,8 @@ impl Buffers {
             self.value.view()?,
             self.output.view()?,
         );
-        if let Some((buffer, shape)) = &self.stats {
-            operands.stats = Some(StatsView::new(buffer, Stats::Lse, *shape, 0)?);
+        if let Some((buffer, shape, kind)) = &self.stats {
+            operands.stats = Some(StatsView::new(buffer, *kind, *shape, 0)?);
         }
         operands.bias = self.bias.as_ref().map(Stored::view).transpose()?;
         operands.mask = self.mask.as_ref().map(StoredMask::view).transpose()?;
@@ -398,7 +399,7 @@ impl Uploaded {
         let (device, queue) = (attention.device(), attention.queue());
         let output = self.buffers.output.read(attention).await?;
         let lse = match &self.buffers.stats {
-            Some((buffer, shape)) => {
+            Some((buffer, shape, _)) => {
                 let rows = shape.iter().product::<usize>() as u64;
                 widen(
                     &read_bytes(device, queue, buffer, rows * 4).await?,

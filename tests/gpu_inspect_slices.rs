@@ -7,13 +7,13 @@ mod common;
 mod gpu;
 
 use common::{Feature, OwnedCase, Shape, generate, random_case};
-use gpu::{Report, gpu};
+use gpu::{Report, gpu, kernels};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use wgpu_attention::reference::{self, compare};
 use wgpu_attention::{
-    Attention, DType, Inputs, Inspection, Options, Pairs, Quantity, Region, Rows, Stage, Stats,
-    Tensor, UploadedInspection, gram_matrices,
+    Attention, DType, Inputs, Inspection, Options, Pairs, PlanOptions, Quantity, Region, Rows,
+    Stage, Stats, Tensor, UploadedInspection, gram_matrices,
 };
 
 fn whole(case: &OwnedCase) -> Region {
@@ -118,6 +118,41 @@ fn weights_and_contributions_add_up() {
         report.expect(rows.len() == d.rows(), "rows");
     }
     report.finish(0);
+}
+
+/// A large bias on a whole row changes no weight: a forward pass's states, not an LSE in
+/// one f32, say what weights are.
+#[test]
+fn a_bias_of_any_size_on_a_whole_row() {
+    let zeros = [0.0; 8 * 4];
+    let tensor = |rows| Tensor::f32(&zeros[..rows * 4], [1, 1, rows, 4]).unwrap();
+    for number in [-1e4, -65504.0, -1e9, -1e30, -3.4e38, 1e9] {
+        let bias = [number; 8];
+        let inputs = Inputs::new(tensor(1), tensor(8), tensor(8))
+            .bias(Tensor::f32(&bias, [1, 1, 1, 8]).unwrap());
+        for kernel in kernels() {
+            let inspection = Inspection {
+                plan: PlanOptions::default().kernel(kernel),
+                ..Inspection::default()
+            };
+            let uploaded = gpu().upload_inspection(&inputs, &Options::default(), &inspection);
+            let uploaded = uploaded.unwrap();
+            let region = Region {
+                batches: 0..1,
+                heads: 0..1,
+                rows: 0..1,
+            };
+            let pairs = Pairs {
+                quantity: WEIGHTS,
+                region: region.clone(),
+                keys: 0..8,
+            };
+            for w in uploaded.pairs(&pairs).unwrap() {
+                assert!((w - 0.125).abs() < 1e-6, "{kernel} {number}: {w}");
+            }
+            uploaded.check_lse(&region, 1e-5).unwrap();
+        }
+    }
 }
 
 /// n equal keys: every weight is 1/n and the entropy ln n; a causal row i has n = i + 1.
@@ -236,7 +271,7 @@ fn contributions_through_an_output_projection() {
         let expected = reference::pairs(
             &inputs,
             &case.options,
-            Stats::Lse,
+            Stats::RowState,
             Some(&norms_tensor),
             &pairs,
             DType::F32,
@@ -278,8 +313,17 @@ fn summaries_agree_with_weights() {
         seen += 1;
         let uploaded = upload(&case, &Inspection::default());
         let (inputs, region) = (case.inputs(), whole(&case));
-        let expected = reference::received(&inputs, &case.options, Stats::Lse, &region).unwrap();
+        let expected =
+            reference::received(&inputs, &case.options, Stats::RowState, &region).unwrap();
         let got = uploaded.received(&region).unwrap();
+        let weights = uploaded.pairs(&all_pairs(&case, WEIGHTS)).unwrap();
+        let (rows, keys) = (case.dims.q_len, case.dims.kv_len);
+        for (n, &got) in got.iter().enumerate() {
+            let head = &weights[n / keys * rows * keys..];
+            let sum: f32 = (0..rows).map(|i| head[i * keys + n % keys]).sum();
+            let near = (sum - got).abs() <= 1e-5 * sum.max(1.0) || sum.is_nan() && got.is_nan();
+            report.expect(near, format!("{}: key {n}: {got}, {sum}", case.name));
+        }
         let found = compare(&got, &expected.values, &expected.bound);
         let open = found.as_ref().map_or(0, |found| found.undetermined);
         report.expect(open * 4 <= got.len(), format!("{}: {open} open", case.name));

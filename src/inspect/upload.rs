@@ -10,19 +10,25 @@ use crate::options::Options;
 use crate::plan::{Plan, PlanOptions};
 use crate::problem::{Problem, Region};
 use crate::projection::Projection;
-use crate::tensor::TensorView;
+use crate::tensor::{Stats, TensorView};
 use crate::upload::{Buffers, Lists, Stored};
 
 /// What an inspection of slices is given beside the inputs of a forward pass.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Inspection<'a> {
     /// The log-sum-exp of a forward pass over the same inputs, (B, Hq, Nq) row by
-    /// row; `None`: a forward pass is run for it. Whether it belongs to the inputs
-    /// is told by [`UploadedInspection::check_lse_async`].
+    /// row; `None`: a forward pass is run for the rows' states. Whether it belongs to the
+    /// inputs is told by [`UploadedInspection::check_lse_async`].
+    ///
+    /// A weight is off by as much as the log-sum-exp, relatively: one f32 of size L is
+    /// rounded by up to 6e-8 L. Beside a bias of -1e9 on a whole row it has lost the log
+    /// of the sum; states (`None`) have not.
     pub lse: Option<&'a [f32]>,
     /// W_O, (1, 1, E, Hq * Dv) as torch's `Linear` has it. With it a contribution is
     /// W(i, j) |V_j W_O^(h)|, without it W(i, j) |V_j|.
     pub output_weight: Option<Tensor<'a>>,
+    /// How everything is planned.
+    pub plan: PlanOptions,
 }
 
 /// Queries, keys, statistics and norms on the device: ask for pairs, rows and keys of
@@ -31,6 +37,7 @@ pub struct Inspection<'a> {
 pub struct UploadedInspection {
     attention: Attention,
     options: Options,
+    plan: PlanOptions,
     dims: Dims,
     buffers: Buffers,
     lists: Lists,
@@ -39,8 +46,8 @@ pub struct UploadedInspection {
 }
 
 impl Attention {
-    /// Copies the inputs to the device, runs a forward pass for the log-sum-exp unless
-    /// one is given, and computes the norms of the values.
+    /// Copies the inputs to the device, runs a forward pass for the rows' states unless a
+    /// log-sum-exp is given, and computes the norms of the values.
     ///
     /// Holds, beside copies of the inputs, an output of the forward pass, a norm per
     /// key and head and, while norms through an output projection are made,
@@ -65,11 +72,12 @@ impl Attention {
             Some(weight) => Some(gram_matrices(weight, dims.q_heads, dims.v_dim)?),
             None => None,
         };
-        let mut buffers = self.store(inputs, dims.output_shape(), DType::F32, Some(rows))?;
+        let stats = Some((rows, Stats::RowState));
+        let mut buffers = self.store(inputs, dims.output_shape(), DType::F32, stats)?;
         if let Some(lse) = inspection.lse {
             let lse = bytemuck::cast_slice(lse);
             let buffer = self.filled("lse", lse, wgpu::BufferUsages::STORAGE)?;
-            buffers.stats = Some((buffer, rows));
+            buffers.stats = Some((buffer, rows, Stats::Lse));
         }
         let by_query = gram.is_some();
         let heads = if by_query {
@@ -80,6 +88,7 @@ impl Attention {
         let uploaded = UploadedInspection {
             attention: self.clone(),
             options: *options,
+            plan: inspection.plan,
             norms: self.store_output(DType::F32, [dims.batch, heads, dims.kv_len, 1])?,
             lists: Lists::of(inputs),
             lse: inspection.lse.map(<[f32]>::to_vec),
@@ -279,7 +288,7 @@ impl UploadedInspection {
 
     fn submit(&self, problem: &Problem, operands: &Operands<'_>) -> Result<()> {
         let attention = &self.attention;
-        let plan = Plan::new(problem, attention.caps(), &PlanOptions::default())?;
+        let plan = Plan::new(problem, attention.caps(), &self.plan)?;
         let workspace = match plan.workspace_bytes() {
             0 => None,
             bytes => {

@@ -372,3 +372,20 @@ fn the_scale_keeps_rows_from_saturating() {
         );
     }
 }
+
+/// `--kernel` is heeded: a family that the device cannot run is refused.
+#[test]
+fn the_kernel_is_that_which_was_asked_for() {
+    let file = data(CAUSAL);
+    let asked = [
+        "--head", "5", "--rows", "0..8", "--stats", "--json", "--kernel",
+    ];
+    for kernel in ["tiled", "staged"] {
+        let output = inspect(&file, &[&asked[..], &[kernel]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    let lanes = [&asked[..], &["lane-broadcast", "--default-limits"]].concat();
+    let output = inspect(&file, &lanes);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("SUBGROUP"), "{}", stderr(&output));
+}

@@ -36,9 +36,10 @@ impl<'a> Source<'a> {
         options: &Options,
         output_weight: Option<Tensor<'_>>,
     ) -> Result<Source<'a>, Error> {
-        if let Backend::Gpu(attention, _) = backend {
+        if let Backend::Gpu(attention, plan) = backend {
             let inspection = Inspection {
                 output_weight,
+                plan: *plan,
                 ..Inspection::default()
             };
             let uploaded = attention.upload_inspection(inputs, options, &inspection)?;
