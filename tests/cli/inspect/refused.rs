@@ -108,7 +108,7 @@ fn a_refused_picture_leaves_nothing_behind() {
         (
             names[4].as_path(),
             &["--head", "0", "-o", input],
-            "is the input",
+            "is an input",
         ),
         (&keyless, &["--head", "0", "-o", old], "no tensor K"),
         (

@@ -1,6 +1,6 @@
 //! What `layer` refuses, and what it says.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use safetensors::tensor::Dtype;
 use tempfile::TempDir;
@@ -280,7 +280,13 @@ fn what_has_to_be_said_is_asked_for() {
         &["--kv-heads", "2"],
         "self.key.weight: expected 12 outputs, 2 key heads of 6, got 24",
     );
-    heads(&["--kv-heads", "0"], "0 key heads");
+    for count in ["0", "3", "9223372036854775808", "18446744073709551615"] {
+        let why = format!("--kv-heads: expected a divisor of the 4 query heads, got {count}");
+        heads(&["--kv-heads", count], &why);
+    }
+    for count in ["9223372036854775808", "18446744073709551615"] {
+        heads(&["--heads", count], &format!("for {count} query heads"));
+    }
 
     // Inputs.
     let x = desk.x.display();
@@ -331,19 +337,6 @@ fn files_are_not_lost_and_not_trusted() {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(word), "{}", stderr(&output));
     }
-    let x = std::fs::read(&desk.x).unwrap();
-    for read in [&path, &desk.x] {
-        let flags = ["--backend", "oracle", "-o", read.to_str().unwrap()];
-        let output = layer(&path, &desk.x, &flags);
-        assert_eq!(output.status.code(), Some(2));
-        assert!(
-            stderr(&output).contains("is the input"),
-            "{}",
-            stderr(&output)
-        );
-    }
-    assert_eq!(std::fs::read(&path).unwrap(), bytes);
-    assert_eq!(std::fs::read(&desk.x).unwrap(), x);
     let flags = ["--backend", "oracle", "--prefix", "nowhere", "-o"];
     let out = desk.path("out");
     let output = layer(
@@ -353,6 +346,7 @@ fn files_are_not_lost_and_not_trusted() {
     );
     assert_eq!(output.status.code(), Some(2));
     assert!(!out.exists());
+    nothing_read_is_overwritten(&desk, &path);
     let lone = crate::run([
         "inspect",
         path.to_str().unwrap(),
@@ -362,4 +356,84 @@ fn files_are_not_lost_and_not_trusted() {
         "a",
     ]);
     assert!(stderr(&lone).contains("--input"), "{}", stderr(&lone));
+}
+
+/// Whatever is read, as `layer` and as `inspect` write.
+fn nothing_read_is_overwritten(desk: &Desk, checkpoint: &Path) {
+    // Names that a picture could have.
+    let [x, context, mask, other, tuning] =
+        ["x", "context", "mask", "other", "tuning"].map(|n| desk.path(&format!("{n}.png")));
+    std::fs::copy(&desk.x, &x).unwrap();
+    std::fs::copy(&desk.x, &context).unwrap();
+    let keep = with(nothing(), "keep", &[2, 7]);
+    let keep = (
+        "keep".to_owned(),
+        Dtype::BOOL,
+        keep.shape("keep"),
+        vec![1; 14],
+    );
+    let mut of_mask = nothing();
+    of_mask.tensors.push(keep);
+    of_mask.write(&mask);
+    let config = desk.path("config.json");
+    for path in [&config, &other] {
+        std::fs::write(path, r#"{"n_heads": 4}"#).unwrap();
+    }
+    std::fs::write(&tuning, "{}").unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let fixed = [text(checkpoint), "--input".to_owned(), text(&x)];
+    let mut cases: Vec<(&Path, &[&str], &Path)> = vec![
+        (&x, &[], &x),
+        (&context, &["--context"], &context),
+        (&mask, &["--mask"], &mask),
+        (&other, &["--config"], &other),
+        (&tuning, &["--tuning"], &tuning),
+    ];
+    // The config beside the checkpoint, under a name that a picture could have.
+    let linked = desk.path("linked.png");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(&config, &linked).unwrap();
+    if linked.exists() {
+        cases.push((&config, &[], &linked));
+    }
+    for (read, flag, output) in cases {
+        let before = std::fs::read(read).unwrap();
+        for command in [&["layer"][..], &["inspect", "--head", "0"]] {
+            let mut words: Vec<String> = command.iter().map(|w| w.to_string()).collect();
+            words.extend(fixed.clone());
+            words.extend(flag.iter().flat_map(|flag| [flag.to_string(), text(read)]));
+            words.extend(["-o".to_owned(), text(output)]);
+            let output = crate::run(&words);
+            let errors = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {errors}");
+            assert!(
+                errors.contains("is an input; it is not"),
+                "{words:?}: {errors}"
+            );
+            assert_eq!(std::fs::read(read).unwrap(), before, "{words:?}");
+        }
+    }
+    for read in [checkpoint, &config] {
+        let before = std::fs::read(read).unwrap();
+        let output = layer(checkpoint, &x, &["-o", &text(read)]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            stderr(&output).contains("is an input"),
+            "{}",
+            stderr(&output)
+        );
+        assert_eq!(std::fs::read(read).unwrap(), before);
+    }
+    // With another config that beside the checkpoint is not read.
+    let flags = [
+        "--config",
+        &text(&other),
+        "--backend",
+        "cpu",
+        "-o",
+        &text(&config),
+    ];
+    let written = layer(checkpoint, &x, &flags);
+    assert!(written.status.success(), "{}", stderr(&written));
+    std::fs::remove_file(&config).unwrap();
 }

@@ -217,7 +217,12 @@ impl InspectArgs {
                 ));
             }
         };
-        let target = output::target(&self.file, &path)?;
+        let mut read = match &self.input {
+            Some(input) => self.source.files(&self.file, input),
+            None => vec![self.file.clone()],
+        };
+        read.extend(self.backend.tuning.clone());
+        let target = output::target(read.iter().map(PathBuf::as_path), &path)?;
         Ok(Some((path, target, format)))
     }
 }

@@ -35,12 +35,7 @@ impl Config {
         let metadata = tensors.metadata().into_iter();
         let metadata = metadata.map(|(key, text)| (key, Value::String(text)));
         let mut sources = vec![("metadata".to_owned(), metadata.collect())];
-        let beside = checkpoint.with_file_name("config.json");
-        let path: Option<PathBuf> = match given {
-            Some(path) => Some(path.to_owned()),
-            None => beside.is_file().then_some(beside),
-        };
-        if let Some(path) = path {
+        if let Some(path) = file(checkpoint, given) {
             let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
             let text = std::fs::read_to_string(&path).map_err(|e| named(&e))?;
             let config = serde_json::from_str(&text).map_err(|e| named(&e))?;
@@ -107,6 +102,12 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The file that [`Config::read`] reads, if any.
+pub fn file(checkpoint: &Path, given: Option<&Path>) -> Option<PathBuf> {
+    let beside = || Some(checkpoint.with_file_name("config.json")).filter(|path| path.is_file());
+    given.map(Path::to_owned).or_else(beside)
 }
 
 /// A positive number, in JSON or as text.
