@@ -1,6 +1,6 @@
 //! What `layer` refuses, and what it says.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use safetensors::tensor::Dtype;
 use tempfile::TempDir;
@@ -9,19 +9,19 @@ use super::{SCHEMES, WIDTH, Weights, checkpoint, input, layer, nothing};
 use crate::{Parts, stderr, stdout};
 
 /// Files in a folder of their own, and what the command says of them.
-struct Desk {
+pub struct Desk {
     folder: TempDir,
-    x: PathBuf,
+    pub x: PathBuf,
 }
 
 impl Desk {
-    fn new() -> Desk {
+    pub fn new() -> Desk {
         let folder = TempDir::new().unwrap();
         let (x, _) = input(&folder);
         Desk { folder, x }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -45,7 +45,7 @@ impl Desk {
     }
 }
 
-fn of(scheme: &str) -> Parts {
+pub fn of(scheme: &str) -> Parts {
     checkpoint(scheme, &Weights::new())
 }
 
@@ -56,7 +56,7 @@ fn renamed(mut parts: Parts, from: &str, to: &str) -> Parts {
     parts
 }
 
-fn with(mut parts: Parts, name: &str, shape: &[usize]) -> Parts {
+pub fn with(mut parts: Parts, name: &str, shape: &[usize]) -> Parts {
     parts.add(name, shape, &vec![0.5; shape.iter().product()]);
     parts
 }
@@ -288,7 +288,30 @@ fn what_has_to_be_said_is_asked_for() {
         heads(&["--heads", count], &format!("for {count} query heads"));
     }
 
+    let packed = ["--heads", "5"];
+    let words = "in_proj_weight: expected outputs for 5 query heads of one width, got 24, a third of its shape [72, 24]";
+    desk.says(of("torch"), &packed, &[words]);
+    for count in ["0", "-2", "2.0", "1e300", r#""four""#, "[4]"] {
+        let config = format!(r#"{{"n_head": null, "num_heads": {count}}}"#);
+        std::fs::write(desk.path("other.json"), config).unwrap();
+        let errors = stderr(&layer(&path, &desk.x, &flags));
+        let words = "other.json: num_heads: expected a number of heads, got ";
+        assert!(errors.contains(words), "{count}: {errors}");
+        assert!(!errors.contains("neither"), "{errors}");
+        let given = layer(&path, &desk.x, &[&flags[..], &["--heads", "4"]].concat());
+        assert!(given.status.success(), "{}", stderr(&given));
+    }
+
     // Inputs.
+    desk.says(
+        nothing(),
+        &[],
+        &["k_proj.weight, v_proj.weight; the file has none\n"],
+    );
+    let empty = nothing().at(desk.path("empty"));
+    let why = "empty: expected a tensor, got a file without any";
+    heads(&["--context", empty.to_str().unwrap()], why);
+    heads(&["--mask", empty.to_str().unwrap()], why);
     let x = desk.x.display();
     let absent = format!("{x}:Z");
     let flags = ["--context", &absent];
@@ -346,7 +369,6 @@ fn files_are_not_lost_and_not_trusted() {
     );
     assert_eq!(output.status.code(), Some(2));
     assert!(!out.exists());
-    nothing_read_is_overwritten(&desk, &path);
     let lone = crate::run([
         "inspect",
         path.to_str().unwrap(),
@@ -356,84 +378,8 @@ fn files_are_not_lost_and_not_trusted() {
         "a",
     ]);
     assert!(stderr(&lone).contains("--input"), "{}", stderr(&lone));
-}
-
-/// Whatever is read, as `layer` and as `inspect` write.
-fn nothing_read_is_overwritten(desk: &Desk, checkpoint: &Path) {
-    // Names that a picture could have.
-    let [x, context, mask, other, tuning] =
-        ["x", "context", "mask", "other", "tuning"].map(|n| desk.path(&format!("{n}.png")));
-    std::fs::copy(&desk.x, &x).unwrap();
-    std::fs::copy(&desk.x, &context).unwrap();
-    let keep = with(nothing(), "keep", &[2, 7]);
-    let keep = (
-        "keep".to_owned(),
-        Dtype::BOOL,
-        keep.shape("keep"),
-        vec![1; 14],
-    );
-    let mut of_mask = nothing();
-    of_mask.tensors.push(keep);
-    of_mask.write(&mask);
-    let config = desk.path("config.json");
-    for path in [&config, &other] {
-        std::fs::write(path, r#"{"n_heads": 4}"#).unwrap();
-    }
-    std::fs::write(&tuning, "{}").unwrap();
-    let text = |path: &Path| path.to_str().unwrap().to_owned();
-    let fixed = [text(checkpoint), "--input".to_owned(), text(&x)];
-    let mut cases: Vec<(&Path, &[&str], &Path)> = vec![
-        (&x, &[], &x),
-        (&context, &["--context"], &context),
-        (&mask, &["--mask"], &mask),
-        (&other, &["--config"], &other),
-        (&tuning, &["--tuning"], &tuning),
-    ];
-    // The config beside the checkpoint, under a name that a picture could have.
-    let linked = desk.path("linked.png");
-    #[cfg(unix)]
-    std::os::unix::fs::symlink(&config, &linked).unwrap();
-    if linked.exists() {
-        cases.push((&config, &[], &linked));
-    }
-    for (read, flag, output) in cases {
-        let before = std::fs::read(read).unwrap();
-        for command in [&["layer"][..], &["inspect", "--head", "0"]] {
-            let mut words: Vec<String> = command.iter().map(|w| w.to_string()).collect();
-            words.extend(fixed.clone());
-            words.extend(flag.iter().flat_map(|flag| [flag.to_string(), text(read)]));
-            words.extend(["-o".to_owned(), text(output)]);
-            let output = crate::run(&words);
-            let errors = stderr(&output);
-            assert_eq!(output.status.code(), Some(2), "{words:?}: {errors}");
-            assert!(
-                errors.contains("is an input; it is not"),
-                "{words:?}: {errors}"
-            );
-            assert_eq!(std::fs::read(read).unwrap(), before, "{words:?}");
-        }
-    }
-    for read in [checkpoint, &config] {
-        let before = std::fs::read(read).unwrap();
-        let output = layer(checkpoint, &x, &["-o", &text(read)]);
-        assert_eq!(output.status.code(), Some(2));
-        assert!(
-            stderr(&output).contains("is an input"),
-            "{}",
-            stderr(&output)
-        );
-        assert_eq!(std::fs::read(read).unwrap(), before);
-    }
-    // With another config that beside the checkpoint is not read.
-    let flags = [
-        "--config",
-        &text(&other),
-        "--backend",
-        "cpu",
-        "-o",
-        &text(&config),
-    ];
-    let written = layer(checkpoint, &x, &flags);
-    assert!(written.status.success(), "{}", stderr(&written));
-    std::fs::remove_file(&config).unwrap();
+    let lone = crate::run(["inspect", path.to_str().unwrap(), "--head", "2"]);
+    assert_eq!(lone.status.code(), Some(2));
+    let words = "; --input says what an attention layer of this checkpoint is given, and --prefix which of bert.encoder.layer.0.attention\n";
+    assert!(stderr(&lone).contains(words), "{}", stderr(&lone));
 }

@@ -47,13 +47,23 @@ impl Config {
     /// The number of heads and who says so.
     pub fn heads(&self) -> Result<Option<(usize, String)>, String> {
         for (source, values) in &self.0 {
-            let given = HEADS.iter().filter_map(|key| {
-                let value = values.get(*key)?;
-                Some((*key, count(value)?))
-            });
+            let named = HEADS
+                .iter()
+                .filter_map(|key| Some((*key, values.get(*key)?)));
+            let named: Vec<(&str, &Value)> = named.filter(|(_, value)| !value.is_null()).collect();
+            let given = named
+                .iter()
+                .filter_map(|(key, value)| Some((*key, count(value)?)));
             let given: Vec<(&str, usize)> = given.collect();
             match given[..] {
-                [] => {}
+                [] => {
+                    if let Some((key, value)) = named.first() {
+                        return Err(format!(
+                            "{source}: {key}: expected a number of heads, got {value}: --heads \
+                             says how many"
+                        ));
+                    }
+                }
                 [(key, heads), ref others @ ..] => {
                     if let Some((other, differs)) = others.iter().find(|(_, n)| *n != heads) {
                         return Err(format!(

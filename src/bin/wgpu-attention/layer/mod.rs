@@ -7,7 +7,7 @@ mod source;
 mod tensors;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -48,6 +48,12 @@ pub struct LayerArgs {
     output_dtype: Option<OutputDType>,
     #[command(flatten)]
     backend: BackendArgs,
+}
+
+/// Where the layers of a checkpoint are, for a message; none if it is no checkpoint.
+pub fn layers_of(path: &Path) -> Option<String> {
+    let layers = scheme::all(&tensors::Tensors::open(path).ok()?);
+    (!layers.is_empty()).then(|| scheme::prefixes(&layers))
 }
 
 pub fn layer(args: &LayerArgs) -> Result<ExitCode, Stop> {

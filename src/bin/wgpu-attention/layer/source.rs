@@ -173,7 +173,16 @@ fn mask(path: &TensorPath) -> Result<Array, String> {
 fn heads(parts: [&Part; 4], q_heads: usize, given: Option<usize>) -> Result<usize, String> {
     let [query, key, value, output] = parts;
     let wrong = |part: &Part, expected: String, got: usize| {
-        Err(format!("{}: expected {expected}, got {got}", part.weight))
+        let [rows, columns] = part.stored;
+        // One weight may be those of three projections.
+        let whole = match rows * columns == part.outputs() * part.inputs() {
+            true => String::new(),
+            false => format!(", a third of its shape [{rows}, {columns}]"),
+        };
+        Err(format!(
+            "{}: expected {expected}, got {got}{whole}",
+            part.weight
+        ))
     };
     let all = query.outputs();
     if q_heads == 0 || all % q_heads != 0 {
