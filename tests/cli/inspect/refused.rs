@@ -148,6 +148,17 @@ fn a_refused_picture_leaves_nothing_behind() {
     assert!(
         stderr(&inspect(&path("none"), &["--head", "0", "-o", old])).contains("cannot be read")
     );
+    let mut layer = Parts::read(&data("real/minilm_layer0_multihead.safetensors"));
+    for (name, _, shape, _) in &mut layer.tensors {
+        if name == "attn_mask" {
+            shape.remove(1);
+        }
+    }
+    let flat = path("flat_mask");
+    layer.write(&flat);
+    let why = "attn_mask: expected four axes, got shape [3, 1, 24]";
+    let errors = stderr(&inspect(&flat, &["--head", "0", "-o", old]));
+    assert!(errors.contains(why), "{errors}");
     assert_eq!(std::fs::read_to_string(old).unwrap(), "precious");
 
     // And a picture that goes well replaces the old one as a whole.

@@ -191,8 +191,9 @@ fn heads(parts: [&Part; 4], q_heads: usize, given: Option<usize>) -> Result<usiz
     }
     let dim = all / q_heads;
     let kv_heads = given.unwrap_or(key.outputs().div_ceil(dim));
-    // A divisor is no larger than what it divides: products with it stay exact.
-    if kv_heads == 0 || q_heads % kv_heads != 0 {
+    // A divisor is no larger than what it divides, so that products with it stay exact;
+    // 0 divides only 0.
+    if !q_heads.is_multiple_of(kv_heads) {
         let kind = if given.is_some() {
             "--kv-heads"
         } else {
