@@ -223,6 +223,116 @@ fn sheets_and_long_sequences_are_drawn() {
     assert!(svg.len() < 2_000_000 && svg.contains("data:image/png;base64,"));
 }
 
+/// With a sink, weights are what the sink leaves, as shares: the two sides compare.
+#[test]
+fn beside_a_sink_both_sides_are_shares() {
+    let folder = TempDir::new().unwrap();
+    let file = data("sdpa_options/sink_softcap_gqa6x2_nq15_nk27_d16_dlse_f32.safetensors");
+    let picture = folder.path().join("sink.svg");
+    let path = picture.to_str().unwrap();
+    let flags = ["--head", "5", "--backend", "oracle", "--json", "-o", path];
+    let output = inspect(&file, &flags);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // --json alone is enough for numbers.
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(
+        document["heads"][0]["sink"].as_f64() > Some(0.9),
+        "{document}"
+    );
+    let svg = std::fs::read_to_string(&picture).unwrap();
+    let told: Vec<f64> = svg
+        .lines()
+        .filter_map(|line| {
+            line.split_once("</title>")?
+                .0
+                .rsplit(": ")
+                .next()?
+                .parse()
+                .ok()
+        })
+        .collect();
+    assert_eq!(told.len(), 2 * 15 * 27);
+    for (at, row) in told.chunks(27).enumerate() {
+        let sum: f64 = row.iter().sum();
+        assert!((sum - 1.0).abs() < 27.0 * 5e-5, "line {at}: {sum}");
+    }
+}
+
+/// Of a row that sees no key it is not said that anything agrees.
+#[test]
+fn a_picture_of_rows_that_see_nothing_says_so() {
+    let folder = TempDir::new().unwrap();
+    let file = data("sdpa_options/sink_emptyrows_causal_gqa4x2_nq24_nk9_d20_f32.safetensors");
+    for (name, flags) in [
+        ("head.svg", ["--head", "0"].as_slice()),
+        ("sheet.svg", &["--all-heads"]),
+    ] {
+        let path = folder.path().join(name);
+        let fixed = ["--rows", "0..15", "--backend", "oracle", "-o"];
+        let output = inspect(&file, &[flags, &fixed, &[path.to_str().unwrap()]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let svg = std::fs::read_to_string(path).unwrap();
+        assert!(svg.contains(">no row shown sees a key<"), "{svg}");
+        assert!(
+            !svg.contains("agree in every") && !svg.contains("entropy"),
+            "{svg}"
+        );
+    }
+}
+
+/// The sheet says which keys it shows.
+#[test]
+fn a_sheet_names_the_keys_that_it_shows() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("sheet.svg");
+    let flags = [
+        "--all-heads",
+        "--backend",
+        "oracle",
+        "-o",
+        path.to_str().unwrap(),
+    ];
+    let output = inspect(&data("real/minilm_layer0_multihead.safetensors"), &flags);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "");
+    let svg = std::fs::read_to_string(path).unwrap();
+    assert!(svg.contains("queries 0..13, keys 0..13 of 24<"), "{svg}");
+}
+
+/// A misspelt option is heard of, and nothing else is.
+#[test]
+fn metadata_that_is_not_read_is_warned_of() {
+    let folder = TempDir::new().unwrap();
+    let mut parts = Parts::read(&data(SENTENCES));
+    parts
+        .tensors
+        .retain(|t| ["Q", "K", "V"].contains(&&t.0[..]));
+    parts.metadata = [
+        ("casual", "bottom_right"),
+        ("is_causal", "1"),
+        ("source", "a model"),
+        ("note", "free"),
+        ("layer", "0"),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into();
+    let file = folder.path().join("bare.safetensors");
+    parts.write(&file);
+    let output = inspect(&file, &["--head", "0", "--backend", "oracle", "--stats"]);
+    assert_eq!(output.status.code(), Some(0));
+    let path = file.display();
+    let expected = format!(
+        "warning: {path}: metadata casual is not read; is causal meant?\n\
+         warning: {path}: metadata is_causal is not read here, but causal: bottom_right or none\n"
+    );
+    assert_eq!(stderr(&output), expected);
+    let output = inspect(
+        &data(CAUSAL),
+        &["--head", "0", "--backend", "oracle", "--stats"],
+    );
+    assert_eq!(stderr(&output), "");
+}
+
 /// Without -o the picture has the file's name, in the current folder.
 #[test]
 fn the_picture_has_a_name_of_its_own() {

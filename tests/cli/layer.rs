@@ -1,6 +1,7 @@
 //! `layer`: the same layer under the names of every scheme. What is refused is in
-//! `refused.rs`.
+//! `refused.rs`, that no input is lost in `overwritten.rs`.
 
+mod overwritten;
 mod refused;
 
 use std::path::{Path, PathBuf};

@@ -150,8 +150,8 @@ fn a_failed_run_leaves_nothing_behind() {
     let absent = folder.path().join("no/such/folder/out.safetensors");
     let same = folder.path().join(".").join("in.safetensors");
     let failures: [(&Path, &Path, &[&str], &str); 8] = [
-        (&input, &input, &[], "is the input"),
-        (&input, &same, &[], "is the input"),
+        (&input, &input, &[], "is an input"),
+        (&input, &same, &[], "is an input"),
         (&input, &absent, &[], "does not exist"),
         (&input, folder.path(), &[], "not a regular file"),
         (&input, &old, &["--softcap", "-1"], "softcap"),

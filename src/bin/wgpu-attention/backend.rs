@@ -41,7 +41,7 @@ pub struct BackendArgs {
     kernel: Option<Kernel>,
     /// Results of `tune` that decide instead of the table of device classes.
     #[arg(long, value_name = "FILE")]
-    tuning: Option<PathBuf>,
+    pub tuning: Option<PathBuf>,
     /// Asks the adapter for WebGPU's default limits and no features.
     #[arg(long)]
     default_limits: bool,

@@ -243,7 +243,10 @@ pub fn mask_of(mask: &Array, polarity: Polarity) -> Result<BoolMask<'_>, String>
         return Err(format!("attn_mask: expected BOOL, got {got}"));
     };
     let shape = mask.shape.as_slice().try_into();
-    let shape = shape.map_err(|_| "attn_mask: expected four axes".to_owned())?;
+    let shape = shape.map_err(|_| {
+        let got = &mask.shape;
+        format!("attn_mask: expected four axes, got shape {got:?}")
+    })?;
     BoolMask::new(MaskData::Bytes(bytes), shape, polarity).map_err(|e| e.to_string())
 }
 

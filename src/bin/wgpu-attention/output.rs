@@ -3,8 +3,12 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Where the output goes, links followed; refuses what could lose data.
-pub fn target(input: &Path, output: &Path) -> Result<PathBuf, String> {
+/// Where the output goes, links followed; refuses what could lose data. `inputs` are all
+/// the files that are read.
+pub fn target<'a>(
+    inputs: impl IntoIterator<Item = &'a Path>,
+    output: &Path,
+) -> Result<PathBuf, String> {
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", output.display());
     let Some(file) = output.file_name() else {
         return Err(named(&"is no name of a file"));
@@ -14,8 +18,9 @@ pub fn target(input: &Path, output: &Path) -> Result<PathBuf, String> {
         if !real.is_file() {
             return Err(named(&"exists and is not a regular file"));
         }
-        if input.canonicalize().is_ok_and(|input| input == real) {
-            return Err(named(&"is the input; it is not overwritten"));
+        let is_output = |input: &Path| input.canonicalize().is_ok_and(|input| input == real);
+        if inputs.into_iter().any(is_output) {
+            return Err(named(&"is an input; it is not overwritten"));
         }
         return Ok(real);
     }

@@ -106,7 +106,11 @@ impl From<OutputDType> for DType {
 }
 
 pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
-    let target = output::target(&args.input, &args.output)?;
+    let reads = [Some(&args.input), args.backend.tuning.as_ref()];
+    let target = output::target(
+        reads.into_iter().flatten().map(PathBuf::as_path),
+        &args.output,
+    )?;
     let problem = read(args).map_err(|e| format!("{}: {e}", args.input.display()))?;
     let inputs = problem.inputs()?;
     let dims = inputs.validate(&problem.options)?;

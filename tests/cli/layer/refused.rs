@@ -9,19 +9,19 @@ use super::{SCHEMES, WIDTH, Weights, checkpoint, input, layer, nothing};
 use crate::{Parts, stderr, stdout};
 
 /// Files in a folder of their own, and what the command says of them.
-struct Desk {
+pub struct Desk {
     folder: TempDir,
-    x: PathBuf,
+    pub x: PathBuf,
 }
 
 impl Desk {
-    fn new() -> Desk {
+    pub fn new() -> Desk {
         let folder = TempDir::new().unwrap();
         let (x, _) = input(&folder);
         Desk { folder, x }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -45,7 +45,7 @@ impl Desk {
     }
 }
 
-fn of(scheme: &str) -> Parts {
+pub fn of(scheme: &str) -> Parts {
     checkpoint(scheme, &Weights::new())
 }
 
@@ -56,7 +56,7 @@ fn renamed(mut parts: Parts, from: &str, to: &str) -> Parts {
     parts
 }
 
-fn with(mut parts: Parts, name: &str, shape: &[usize]) -> Parts {
+pub fn with(mut parts: Parts, name: &str, shape: &[usize]) -> Parts {
     parts.add(name, shape, &vec![0.5; shape.iter().product()]);
     parts
 }
@@ -280,9 +280,38 @@ fn what_has_to_be_said_is_asked_for() {
         &["--kv-heads", "2"],
         "self.key.weight: expected 12 outputs, 2 key heads of 6, got 24",
     );
-    heads(&["--kv-heads", "0"], "0 key heads");
+    for count in ["0", "3", "9223372036854775808", "18446744073709551615"] {
+        let why = format!("--kv-heads: expected a divisor of the 4 query heads, got {count}");
+        heads(&["--kv-heads", count], &why);
+    }
+    for count in ["9223372036854775808", "18446744073709551615"] {
+        heads(&["--heads", count], &format!("for {count} query heads"));
+    }
+
+    let packed = ["--heads", "5"];
+    let words = "in_proj_weight: expected outputs for 5 query heads of one width, got 24, a third of its shape [72, 24]";
+    desk.says(of("torch"), &packed, &[words]);
+    for count in ["0", "-2", "2.0", "1e300", r#""four""#, "[4]"] {
+        let config = format!(r#"{{"n_head": null, "num_heads": {count}}}"#);
+        std::fs::write(desk.path("other.json"), config).unwrap();
+        let errors = stderr(&layer(&path, &desk.x, &flags));
+        let words = "other.json: num_heads: expected a number of heads, got ";
+        assert!(errors.contains(words), "{count}: {errors}");
+        assert!(!errors.contains("neither"), "{errors}");
+        let given = layer(&path, &desk.x, &[&flags[..], &["--heads", "4"]].concat());
+        assert!(given.status.success(), "{}", stderr(&given));
+    }
 
     // Inputs.
+    desk.says(
+        nothing(),
+        &[],
+        &["k_proj.weight, v_proj.weight; the file has none\n"],
+    );
+    let empty = nothing().at(desk.path("empty"));
+    let why = "empty: expected a tensor, got a file without any";
+    heads(&["--context", empty.to_str().unwrap()], why);
+    heads(&["--mask", empty.to_str().unwrap()], why);
     let x = desk.x.display();
     let absent = format!("{x}:Z");
     let flags = ["--context", &absent];
@@ -331,19 +360,6 @@ fn files_are_not_lost_and_not_trusted() {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(word), "{}", stderr(&output));
     }
-    let x = std::fs::read(&desk.x).unwrap();
-    for read in [&path, &desk.x] {
-        let flags = ["--backend", "oracle", "-o", read.to_str().unwrap()];
-        let output = layer(&path, &desk.x, &flags);
-        assert_eq!(output.status.code(), Some(2));
-        assert!(
-            stderr(&output).contains("is the input"),
-            "{}",
-            stderr(&output)
-        );
-    }
-    assert_eq!(std::fs::read(&path).unwrap(), bytes);
-    assert_eq!(std::fs::read(&desk.x).unwrap(), x);
     let flags = ["--backend", "oracle", "--prefix", "nowhere", "-o"];
     let out = desk.path("out");
     let output = layer(
@@ -362,4 +378,8 @@ fn files_are_not_lost_and_not_trusted() {
         "a",
     ]);
     assert!(stderr(&lone).contains("--input"), "{}", stderr(&lone));
+    let lone = crate::run(["inspect", path.to_str().unwrap(), "--head", "2"]);
+    assert_eq!(lone.status.code(), Some(2));
+    let words = "; --input says what an attention layer of this checkpoint is given, and --prefix which of bert.encoder.layer.0.attention\n";
+    assert!(stderr(&lone).contains(words), "{}", stderr(&lone));
 }

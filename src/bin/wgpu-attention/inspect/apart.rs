@@ -12,7 +12,7 @@ pub const LISTED: usize = 6;
 /// Width of the bars with their titles and numbers.
 pub const STRIP: usize = 170;
 /// Width of the list.
-pub const LIST: usize = 938;
+pub const LIST: usize = 1078;
 /// A bar's full length.
 const BAR: f64 = 100.0;
 const LINE_HEIGHT: usize = 20;
@@ -98,12 +98,26 @@ fn spread(wanted: &[f64], apart: f64, [first, last]: [f64; 2]) -> Vec<f64> {
     at
 }
 
-/// The rows of the largest disagreement, and who wins under each side.
-pub fn list(canvas: &mut Canvas, at: [usize; 2], view: &HeadView, worst: &[RowScores]) {
+/// The rows of the largest disagreement, the `worst` of `rows`, and who wins under each
+/// side.
+pub fn list(
+    canvas: &mut Canvas,
+    at: [usize; 2],
+    view: &HeadView,
+    rows: &[RowScores],
+    worst: &[RowScores],
+) {
     let [x, y] = at.map(|pixel| pixel as f64);
     if worst.is_empty() {
-        let text = "Weights and contributions agree in every row that has both.";
-        return canvas.text([x, y], text, Style::size(14.0));
+        let has = |number: fn(&RowScores) -> Option<f64>| rows.iter().any(|r| number(r).is_some());
+        let text = match (has(|r| r.entropy), has(|r| r.disagreement)) {
+            (_, true) => "weights and contributions agree in every row that has both",
+            (true, false) => "no row shown has contributions other than 0 and NaN",
+            (false, false) => view.why_no_scores(),
+        };
+        let (first, rest) = text.split_at(1);
+        let text = format!("{}{rest}.", first.to_uppercase());
+        return canvas.text([x, y], &text, Style::size(14.0));
     }
     let title = "Where weights and contributions disagree most";
     canvas.text([x, y], title, Style::size(14.0));
@@ -115,11 +129,11 @@ pub fn list(canvas: &mut Canvas, at: [usize; 2], view: &HeadView, worst: &[RowSc
         names(28.0, "query"),
         number(278.0, "disagreement"),
         names(318.0, "most weight on"),
-        number(518.0, "weight"),
-        number(608.0, "contribution"),
-        names(648.0, "most contributed by"),
-        number(848.0, "weight"),
-        number(938.0, "contribution"),
+        number(518.0, "share of weights"),
+        number(668.0, "share of contributions"),
+        names(708.0, "most contributed by"),
+        number(928.0, "share of weights"),
+        number(1078.0, "share of contributions"),
     ];
     let line = |at: usize| y + 26.0 + (LINE_HEIGHT * at) as f64;
     for (at, text, anchor) in columns {
@@ -130,7 +144,7 @@ pub fn list(canvas: &mut Canvas, at: [usize; 2], view: &HeadView, worst: &[RowSc
         let key = |top: Option<Top>| match top {
             Some(top) => [
                 view.key_name(top.key),
-                decimals(top.weight, 3),
+                decimals(top.weight_share, 3),
                 decimals(top.share, 3),
             ],
             None => ["", "", ""].map(str::to_owned),

@@ -264,6 +264,20 @@ pub fn fit(text: &str, size: f64, room: f64) -> String {
     short + "…"
 }
 
+/// The text, or its beginning and its end around an ellipsis, in at most `room` pixels.
+pub fn fit_middle(text: &str, size: f64, room: f64) -> String {
+    let all: Vec<char> = text.chars().collect();
+    let kept = |n: usize| -> String {
+        let (first, last) = (&all[..n.div_ceil(2)], &all[all.len() - n / 2..]);
+        first.iter().chain(&['…']).chain(last).collect()
+    };
+    if width(text, size) <= room {
+        return text.to_owned();
+    }
+    let fits = |n: &usize| width(&kept(*n), size) <= room;
+    kept((0..all.len()).rev().find(fits).unwrap_or(0))
+}
+
 fn hex([red, green, blue]: Rgb) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
@@ -343,6 +357,15 @@ mod tests {
             assert!(width(&short, 11.0) <= room.max(width("…", 11.0)));
         }
         assert_eq!(fit("[CLS]", 11.0, 60.0), "[CLS]");
+        for room in [0.0, 10.0, 60.0, 200.0] {
+            let short = fit_middle(long, 11.0, room);
+            let (first, last) = short.split_once('…').unwrap();
+            assert!(long.starts_with(first) && long.ends_with(last), "{short}");
+            assert!(first.chars().count().abs_diff(last.chars().count()) <= 1);
+            assert!(width(&short, 11.0) <= room.max(width("…", 11.0)), "{short}");
+            assert!(room < 60.0 || width(&short, 11.0) > room - 15.0, "{short}");
+        }
+        assert_eq!(fit_middle("[CLS]", 11.0, 60.0), "[CLS]");
     }
 
     /// A picture of the text, measured, is as wide as was said.

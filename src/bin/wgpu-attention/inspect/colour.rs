@@ -12,7 +12,7 @@ use crate::inspect::view::HeadView;
 /// Excluded pairs: lighter than every colour of the scale but its top end, and grey.
 pub const MASKED: Rgb = [0xe4, 0xe4, 0xe4];
 
-/// Where there is no number: the row's contributions are not finite, or all 0.
+/// Where there is no number: the row's weights or contributions are not finite, or all 0.
 pub const MISSING: Rgb = [0xf4, 0xc7, 0xb8];
 
 /// Vermilion of the palette of Okabe and Ito, safe for colour-blind readers
@@ -49,9 +49,9 @@ pub fn position(share: f64) -> f64 {
 /// Which of the two sides of a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The weights W(i, j), as they are.
+    /// The weights W(i, j): a sink's part of the row's weight is not shown.
     Weights,
-    /// The contributions W(i, j) |V_j| as shares of their row's sum.
+    /// The contributions W(i, j) |V_j|.
     Contributions,
 }
 
@@ -65,18 +65,16 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// One side of `view` over `keys`. A cell shows the largest of its pairs.
+    /// One side of `view` over `keys`, as shares of each row's sum: where all values are
+    /// of one size, the two sides are alike. A cell shows the largest of its pairs.
     pub fn of(view: &HeadView, side: Side, keys: &Range<usize>, block: [usize; 2]) -> Grid {
         let columns = keys.len().div_ceil(block[1]);
         let mut values = vec![Value::Masked; columns * view.rows.len().div_ceil(block[0])];
         for (at, i) in view.rows.clone().enumerate() {
-            let row: Option<Vec<f64>> = match side {
-                Side::Weights => {
-                    let weights = view.row(&view.weights, i);
-                    Some(weights.iter().map(|&w| f64::from(w)).collect())
-                }
-                Side::Contributions => shares(view.row(&view.contributions, i)),
-            };
+            let row = shares(match side {
+                Side::Weights => view.row(&view.weights, i),
+                Side::Contributions => view.row(&view.contributions, i),
+            });
             let visible = view.row(&view.visible, i);
             for j in keys.clone().filter(|&j| visible[j]) {
                 let value = match &row {

@@ -1,6 +1,8 @@
 //! The head of a picture: what it shows, and what its colours mean.
 
-use crate::inspect::canvas::{Anchor, Canvas, Cells, FAINT, LINE, Place, Style, fit};
+use crate::inspect::canvas::{
+    Anchor, Canvas, Cells, FAINT, LINE, Place, Style, fit, fit_middle, width,
+};
 use crate::inspect::colour::{Grid, MASKED, MISSING, Value, colour, position};
 
 /// White around everything in a picture, in pixels.
@@ -12,11 +14,11 @@ const WIDTH: usize = 400;
 /// The lines and the scale need this much, margins included.
 pub const LEAST_WIDTH: usize = 1180;
 
-/// Writes a title with two lines under it, and the colour scale, which all of
-/// `grids` share.
+/// Writes a title, the name of a file and what is shown of it, with two lines under it;
+/// and the colour scale, which all of `grids` share. A long name gives way to the rest.
 pub fn head(
     canvas: &mut Canvas,
-    title: &str,
+    [file, which]: [&str; 2],
     lines: [&str; 2],
     grids: &[&Grid],
 ) -> Result<(), String> {
@@ -24,7 +26,8 @@ pub fn head(
     let (left, top) = (MARGIN as f64, MARGIN as f64);
     let room = (at - MARGIN - 30) as f64;
     let large = Style::size(17.0);
-    canvas.text([left, top + 8.0], &fit(title, 17.0, room), large);
+    let file = fit_middle(file, 17.0, room - width(which, 17.0));
+    canvas.text([left, top + 8.0], &(file + which), large);
     for (n, text) in lines.into_iter().enumerate() {
         let place = [left, top + 34.0 + 20.0 * n as f64];
         let small = Style::size(12.0).colour(FAINT);

@@ -6,6 +6,7 @@ mod colour;
 #[cfg(test)]
 mod faults;
 mod legend;
+mod metadata;
 mod picture;
 mod request;
 mod scores;
@@ -25,7 +26,7 @@ use crate::backend::{Backend, BackendArgs};
 use crate::case::File;
 use crate::inspect::canvas::Canvas;
 use crate::inspect::sheet::Small;
-use crate::layer::{SourceArgs, TensorPath};
+use crate::layer::{SourceArgs, TensorPath, layers_of};
 use crate::output;
 use crate::report::{Reporter, Stop};
 use crate::run::range;
@@ -69,8 +70,8 @@ pub struct InspectArgs {
     /// Prints scores of each row and of the head; a picture only if -o is given.
     #[arg(long)]
     stats: bool,
-    /// The scores as one JSON document.
-    #[arg(long, requires = "stats")]
+    /// The scores as one JSON document; implies --stats.
+    #[arg(long)]
     json: bool,
     /// X of a layer of the checkpoint FILE, (B,Nq,width) or (Nq,width): a file of one
     /// tensor or with a tensor X, or FILE:TENSOR.
@@ -126,11 +127,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
         reporter.doing("drawing");
         let canvas = match drawn {
             Some(canvas) => canvas,
-            None => {
-                let (rows, keys) = (&request.rows, request.dims.kv_len);
-                let shown = format!("queries {rows:?}, {keys} keys");
-                sheet::draw(&smalls, &request.title, request.batch, &shown)?
-            }
+            None => sheet::draw(&smalls, &request.title, request.batch, &request.rows)?,
         };
         let bytes = encode(&canvas, *format)?;
         output::write(target, &bytes).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -173,14 +170,30 @@ impl InspectArgs {
         let (path, selection) = (&self.file, self.selection());
         let named = |e: String| format!("{}: {e}", path.display());
         let Some(input) = &self.input else {
-            let file = File::read(path).map_err(named)?;
-            return Request::new(&file, path, &selection).map_err(named);
+            let request = File::read(path).and_then(|file| {
+                let request = Request::new(&file, path, &selection)?;
+                warn(path, metadata::doubts(&file));
+                Ok(request)
+            });
+            return request.map_err(|e| match layers_of(path) {
+                // A checkpoint; a case has its operands under names of their own.
+                Some(layers) => named(format!(
+                    "{e}; --input says what an attention layer of this checkpoint is given, \
+                     and --prefix which of {layers}"
+                )),
+                None => named(e),
+            });
         };
         let loaded = self.source.load(path, input)?;
         let mut about = File::default();
         about.metadata.extend(input.metadata()?);
+        warn(&input.file, metadata::doubts(&about));
         (about.metadata).insert("source".to_owned(), loaded.found.prefix);
         Request::of(loaded.layer.attention()?, &about, path, &selection)
+    }
+
+    fn has_stats(&self) -> bool {
+        self.stats || self.json
     }
 
     fn selection(&self) -> Selection {
@@ -189,14 +202,14 @@ impl InspectArgs {
             head: self.head,
             rows: self.rows.clone(),
             through: self.through,
-            scale: self.stats,
+            scale: self.has_stats(),
         }
     }
 
     /// The picture's name as given, where it really goes, and its format; none
     /// where only numbers are asked for.
     fn target(&self) -> Result<Option<(PathBuf, PathBuf, Format)>, String> {
-        let path = match (&self.output, self.stats) {
+        let path = match (&self.output, self.has_stats()) {
             (Some(path), _) => path.clone(),
             (None, true) => return Ok(None),
             (None, false) => {
@@ -217,8 +230,19 @@ impl InspectArgs {
                 ));
             }
         };
-        let target = output::target(&self.file, &path)?;
+        let mut read = match &self.input {
+            Some(input) => self.source.files(&self.file, input),
+            None => vec![self.file.clone()],
+        };
+        read.extend(self.backend.tuning.clone());
+        let target = output::target(read.iter().map(PathBuf::as_path), &path)?;
         Ok(Some((path, target, format)))
+    }
+}
+
+fn warn(path: &Path, doubts: Vec<String>) {
+    for doubt in doubts {
+        eprintln!("warning: {}: {doubt}", path.display());
     }
 }
 

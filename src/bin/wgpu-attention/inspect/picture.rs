@@ -37,7 +37,7 @@ type Label = (f64, String);
 /// One of the two heat maps.
 struct Panel<'a> {
     name: &'static str,
-    what: &'static str,
+    what: String,
     grid: &'a Grid,
     left: usize,
 }
@@ -76,27 +76,39 @@ pub fn draw(view: &HeadView, title: &Title) -> Result<Canvas, String> {
     let mut canvas = Canvas::new(total.max(legend::LEAST_WIDTH), end);
 
     let HeadView { head, batch, .. } = view;
-    let name = format!("{}: head {head}, batch entry {batch}", title.file);
+    let which = format!(": head {head}, batch entry {batch}");
     let shown = format!("queries {:?}, keys {keys:?} of {}", view.rows, view.keys);
     let about = [&title.about, &shown].map(String::as_str);
     let about = about.into_iter().filter(|text| !text.is_empty());
     let about = about.collect::<Vec<_>>().join("  ·  ");
-    let summary = summary(&scores::head(view, &rows));
-    let grids = [&weights, &contributions];
-    legend::head(&mut canvas, &name, [&about, &summary], &grids)?;
+    let scores = scores::head(view, &rows);
+    let (summary, grids) = (summary(view, &scores), [&weights, &contributions]);
+    legend::head(
+        &mut canvas,
+        [&title.file, &which],
+        [&about, &summary],
+        &grids,
+    )?;
 
     let panels = [
         Panel {
             name: "Weights",
-            what: "W(i, j), the softmax of the scores",
+            what: match scores.sink {
+                None => "W(i, j), the softmax of the scores".to_owned(),
+                // The contributions beside it have no part of a sink's either.
+                Some(sink) => {
+                    let sink = two(sink);
+                    format!("W(i, j), a sink's {sink} aside, as shares of their row's sum")
+                }
+            },
             grid: &weights,
             left,
         },
         Panel {
             name: "Contributions",
             what: match view.through {
-                false => "W(i, j) |V(j)|, as shares of their row's sum",
-                true => "W(i, j) |V(j) W_O|, as shares of their row's sum",
+                false => "W(i, j) |V(j)|, as shares of their row's sum".to_owned(),
+                true => "W(i, j) |V(j) W_O|, as shares of their row's sum".to_owned(),
             },
             grid: &contributions,
             left: right,
@@ -108,7 +120,7 @@ pub fn draw(view: &HeadView, title: &Title) -> Result<Canvas, String> {
         let (x, y) = (panel.left as f64, top as f64);
         canvas.text([x, y - 34.0], panel.name, Style::size(14.0));
         let what = match block {
-            [1, 1] => panel.what.to_owned(),
+            [1, 1] => panel.what.clone(),
             [rows, keys] => format!("{}; the largest of {rows} x {keys}", panel.what),
         };
         canvas.text([x, y - 15.0], &fit(&what, 11.0, slot as f64), faint);
@@ -138,7 +150,7 @@ pub fn draw(view: &HeadView, title: &Title) -> Result<Canvas, String> {
     canvas.text(centre, "queries", middle.turn(90.0));
     let axis = [cell[1], block[0]];
     apart::bars(&mut canvas, [bars, top], axis, view, &rows, &worst);
-    apart::list(&mut canvas, [MARGIN, list], view, &worst);
+    apart::list(&mut canvas, [MARGIN, list], view, &rows, &worst);
     Ok(canvas)
 }
 
@@ -193,7 +205,10 @@ fn tip(view: &HeadView, keys: &Range<usize>, grid: &Grid, [row, column]: [usize;
 }
 
 /// The head's scores in a line.
-fn summary(head: &HeadScores) -> String {
+fn summary(view: &HeadView, head: &HeadScores) -> String {
+    if head.rows == 0 {
+        return view.why_no_scores().to_owned();
+    }
     let (entropy, keys) = (two(head.entropy), decimals(head.effective_keys, 1));
     let mut parts = vec![
         format!("entropy {entropy} nats, as over {keys} keys evenly"),

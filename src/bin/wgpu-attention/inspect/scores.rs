@@ -10,6 +10,8 @@ pub struct Top {
     pub key: usize,
     /// W(i, j).
     pub weight: f64,
+    /// W(i, j) as a share of its sum over j, which a sink makes less than 1.
+    pub weight_share: f64,
     /// W(i, j) |V_j| as a share of its sum over j; NaN where there is none.
     pub share: f64,
 }
@@ -79,6 +81,7 @@ pub fn row(view: &HeadView, row: usize) -> RowScores {
         top.first().map(|top| Top {
             key: top.key,
             weight: top.weight,
+            weight_share: p.as_ref().map_or(f64::NAN, |p| p[top.key]),
             share: c.as_ref().map_or(f64::NAN, |c| c[top.key]),
         })
     };
@@ -88,7 +91,7 @@ pub fn row(view: &HeadView, row: usize) -> RowScores {
         entropy: of.entropy(),
         weight: top(RankBy::Weight),
         contribution: c.as_ref().and_then(|_| top(RankBy::Contribution)),
-        disagreement: p.zip(c.as_ref()).map(|(p, c)| {
+        disagreement: p.as_ref().zip(c.as_ref()).map(|(p, c)| {
             let apart = p.iter().zip(c).map(|(p, c)| (p - c).abs());
             apart.sum::<f64>() / 2.0
         }),

@@ -1,5 +1,7 @@
 //! All heads on one sheet: small pictures, with the scores of each under it.
 
+use std::ops::Range;
+
 use crate::inspect::canvas::{Canvas, FAINT, Place, Style};
 use crate::inspect::colour::{Grid, Side};
 use crate::inspect::legend::{self, MARGIN, decimals, two};
@@ -28,6 +30,11 @@ pub struct Small {
     sides: [Grid; 2],
     scores: HeadScores,
     through: bool,
+    /// The keys that are shown, of all that there are.
+    shown: Range<usize>,
+    keys: usize,
+    /// Said instead of scores, where there are none.
+    nothing: &'static str,
 }
 
 impl Small {
@@ -40,6 +47,9 @@ impl Small {
             sides: sides.map(|side| Grid::of(view, side, &keys, block)),
             scores,
             through: view.through,
+            shown: keys,
+            keys: view.keys,
+            nothing: view.why_no_scores(),
         }
     }
 
@@ -57,8 +67,13 @@ impl Small {
     }
 }
 
-/// Draws `heads`; `shown` says which rows and keys.
-pub fn draw(heads: &[Small], title: &Title, batch: usize, shown: &str) -> Result<Canvas, String> {
+/// Draws `heads` with what each looks at from the query rows `rows`.
+pub fn draw(
+    heads: &[Small],
+    title: &Title,
+    batch: usize,
+    rows: &Range<usize>,
+) -> Result<Canvas, String> {
     let largest = |axis: usize| heads.iter().map(|h| h.side()[axis]).max().unwrap_or(0);
     let slot = (2 * largest(0) + GAPS[0]).max(MIN_WIDTH);
     let across = ((LINE + GAPS[1]) / (slot + GAPS[1])).clamp(1, heads.len().max(1));
@@ -69,8 +84,9 @@ pub fn draw(heads: &[Small], title: &Title, batch: usize, shown: &str) -> Result
     let end = top + down * line + MARGIN;
     let mut canvas = Canvas::new(width.max(legend::LEAST_WIDTH), end);
 
-    let name = format!("{}: all heads, batch entry {batch}", title.file);
-    let about = [&title.about, shown];
+    let which = format!(": all heads, batch entry {batch}");
+    let shown = format!("queries {rows:?}, {}", keys_shown(heads));
+    let about = [&title.about, &shown].map(String::as_str);
     let about = about.into_iter().filter(|text| !text.is_empty());
     let about = about.collect::<Vec<_>>().join("  ·  ");
     let block = heads.first().map_or([1, 1], |head| head.sides[0].block);
@@ -79,19 +95,33 @@ pub fn draw(heads: &[Small], title: &Title, batch: usize, shown: &str) -> Result
         true => "|V(j) W_O|",
     };
     let mut what = format!(
-        "left weights W(i, j), right contributions W(i, j) {norm} as shares of their row's sum"
+        "left weights W(i, j), right contributions W(i, j) {norm}, both as shares of their row's sum"
     );
+    if heads.iter().any(|head| head.scores.sink.is_some()) {
+        what += " beside the sink";
+    }
     if block != [1, 1] {
         what += &format!("; the largest of {} x {}", block[0], block[1]);
     }
     let grids: Vec<&Grid> = heads.iter().flat_map(|head| &head.sides).collect();
-    legend::head(&mut canvas, &name, [&about, &what], &grids)?;
+    legend::head(&mut canvas, [&title.file, &which], [&about, &what], &grids)?;
     for (at, small) in heads.iter().enumerate() {
         let x = MARGIN + at % across * (slot + GAPS[1]);
         let y = top + at / across * line + TITLE;
         one_head(&mut canvas, small, [x, y])?;
     }
     Ok(canvas)
+}
+
+/// Which keys are drawn; a mask may leave each head others.
+fn keys_shown(heads: &[Small]) -> String {
+    let Some(Small { shown, keys, .. }) = heads.first() else {
+        return String::new();
+    };
+    match heads.iter().all(|head| head.shown == *shown) {
+        true => format!("keys {shown:?} of {keys}"),
+        false => format!("keys that a head's queries see, of {keys}"),
+    }
 }
 
 fn one_head(canvas: &mut Canvas, small: &Small, [x, y]: [usize; 2]) -> Result<(), String> {
@@ -140,6 +170,10 @@ fn one_head(canvas: &mut Canvas, small: &Small, [x, y]: [usize; 2]) -> Result<()
         ),
         format!("disagreement {}{induction}{sink}", two(disagreement)),
     ];
+    let lines = match small.scores.rows {
+        0 => &[small.nothing.to_owned()][..],
+        _ => &lines,
+    };
     for (at, text) in lines.iter().enumerate() {
         let y = (y + height + 14 + 16 * at) as f64;
         canvas.text([left, y], text, Style::size(11.5).colour(FAINT));
@@ -179,7 +213,7 @@ mod tests {
                 Small::of(&view, scores)
             };
             let smalls: Vec<Small> = (0..heads).map(small).collect();
-            let canvas = draw(&smalls, &title, 0, "all of it").unwrap();
+            let canvas = draw(&smalls, &title, 0, &(0..rows)).unwrap();
             let what = format!("{heads} heads, {rows} x {keys}");
             assert_eq!(faults(&canvas), [""; 0], "{what}");
             assert!(
@@ -188,6 +222,15 @@ mod tests {
                 canvas.width()
             );
             let svg = canvas.svg();
+            assert!(
+                svg.contains(".safetensors: all heads, batch entry 0<"),
+                "{what}"
+            );
+            assert!(
+                svg.contains(&format!("queries 0..{rows}, keys 0..{keys} of {keys}<")),
+                "{what}"
+            );
+            assert!(svg.contains("of their row's sum beside the sink"), "{what}");
             for head in 0..heads {
                 assert!(svg.contains(&format!(">head {head}<")), "{what}");
             }

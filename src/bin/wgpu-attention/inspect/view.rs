@@ -111,6 +111,14 @@ impl HeadView {
         numbered(&self.tokens.keys, j)
     }
 
+    /// Why there are no scores, where no row has any.
+    pub fn why_no_scores(&self) -> &'static str {
+        match self.visible.contains(&true) {
+            true => "no row shown has weights other than 0 and NaN",
+            false => "no row shown sees a key",
+        }
+    }
+
     /// From the first to the last key that any of the rows may see; all keys if
     /// they see none.
     pub fn seen(&self) -> Range<usize> {

@@ -35,12 +35,7 @@ impl Config {
         let metadata = tensors.metadata().into_iter();
         let metadata = metadata.map(|(key, text)| (key, Value::String(text)));
         let mut sources = vec![("metadata".to_owned(), metadata.collect())];
-        let beside = checkpoint.with_file_name("config.json");
-        let path: Option<PathBuf> = match given {
-            Some(path) => Some(path.to_owned()),
-            None => beside.is_file().then_some(beside),
-        };
-        if let Some(path) = path {
+        if let Some(path) = file(checkpoint, given) {
             let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
             let text = std::fs::read_to_string(&path).map_err(|e| named(&e))?;
             let config = serde_json::from_str(&text).map_err(|e| named(&e))?;
@@ -52,13 +47,23 @@ impl Config {
     /// The number of heads and who says so.
     pub fn heads(&self) -> Result<Option<(usize, String)>, String> {
         for (source, values) in &self.0 {
-            let given = HEADS.iter().filter_map(|key| {
-                let value = values.get(*key)?;
-                Some((*key, count(value)?))
-            });
+            let named = HEADS
+                .iter()
+                .filter_map(|key| Some((*key, values.get(*key)?)));
+            let named: Vec<(&str, &Value)> = named.filter(|(_, value)| !value.is_null()).collect();
+            let given = named
+                .iter()
+                .filter_map(|(key, value)| Some((*key, count(value)?)));
             let given: Vec<(&str, usize)> = given.collect();
             match given[..] {
-                [] => {}
+                [] => {
+                    if let Some((key, value)) = named.first() {
+                        return Err(format!(
+                            "{source}: {key}: expected a number of heads, got {value}: --heads \
+                             says how many"
+                        ));
+                    }
+                }
                 [(key, heads), ref others @ ..] => {
                     if let Some((other, differs)) = others.iter().find(|(_, n)| *n != heads) {
                         return Err(format!(
@@ -107,6 +112,12 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The file that [`Config::read`] reads, if any.
+pub fn file(checkpoint: &Path, given: Option<&Path>) -> Option<PathBuf> {
+    let beside = || Some(checkpoint.with_file_name("config.json")).filter(|path| path.is_file());
+    given.map(Path::to_owned).or_else(beside)
 }
 
 /// A positive number, in JSON or as text.

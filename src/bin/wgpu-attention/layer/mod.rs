@@ -7,7 +7,7 @@ mod source;
 mod tensors;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -48,6 +48,12 @@ pub struct LayerArgs {
     output_dtype: Option<OutputDType>,
     #[command(flatten)]
     backend: BackendArgs,
+}
+
+/// Where the layers of a checkpoint are, for a message; none if it is no checkpoint.
+pub fn layers_of(path: &Path) -> Option<String> {
+    let layers = scheme::all(&tensors::Tensors::open(path).ok()?);
+    (!layers.is_empty()).then(|| scheme::prefixes(&layers))
 }
 
 pub fn layer(args: &LayerArgs) -> Result<ExitCode, Stop> {
@@ -100,21 +106,13 @@ pub fn layer(args: &LayerArgs) -> Result<ExitCode, Stop> {
 }
 
 impl LayerArgs {
-    /// Where Y goes; none of the files that are read is overwritten.
+    /// Where Y goes.
     fn target(&self) -> Result<Option<PathBuf>, String> {
         let Some(output) = &self.output else {
             return Ok(None);
         };
-        let of = |tensor: &'_ Option<TensorPath>| tensor.as_ref().map(|t| t.file.clone());
-        let read = [
-            Some(self.checkpoint.clone()),
-            Some(self.input.file.clone()),
-            of(&self.source.context),
-            of(&self.source.mask),
-            self.source.config.clone(),
-        ];
-        let targets = read.iter().flatten();
-        let targets = targets.map(|read| output::target(read, output));
-        Ok(targets.collect::<Result<Vec<_>, _>>()?.pop())
+        let mut read = self.source.files(&self.checkpoint, &self.input);
+        read.extend(self.backend.tuning.clone());
+        output::target(read.iter().map(PathBuf::as_path), output).map(Some)
     }
 }

@@ -64,8 +64,8 @@ impl Scheme {
     }
 }
 
-/// Where a layer is, by the names alone.
-pub fn find(tensors: &Tensors, wanted: Option<&str>) -> Result<(String, Scheme), String> {
+/// Every layer of a file, by the names alone.
+pub fn all(tensors: &Tensors) -> Vec<(String, Scheme)> {
     let mut layers: Vec<(String, Scheme)> = Vec::new();
     for name in tensors.names() {
         let marked = MARKS.iter().find_map(|(mark, scheme)| {
@@ -78,6 +78,12 @@ pub fn find(tensors: &Tensors, wanted: Option<&str>) -> Result<(String, Scheme),
             layers.push(layer);
         }
     }
+    layers
+}
+
+/// Where a layer is.
+pub fn find(tensors: &Tensors, wanted: Option<&str>) -> Result<(String, Scheme), String> {
+    let layers = all(tensors);
     let found = match wanted {
         None => layers.clone(),
         Some(wanted) => matching(&layers, wanted),
@@ -91,11 +97,14 @@ pub fn find(tensors: &Tensors, wanted: Option<&str>) -> Result<(String, Scheme),
             ))
         }
         ([], _) => {
+            let names = match &tensors.names()[..] {
+                [] => "the file has none".to_owned(),
+                names => format!("those of the file are {}", listed(names, 8)),
+            };
             let marks: Vec<&str> = MARKS.iter().map(|(mark, _)| *mark).collect();
             Err(format!(
-                "no attention layer: no tensor ends in {}; those of the file are {}",
-                marks.join(", "),
-                listed(&tensors.names(), 8)
+                "no attention layer: no tensor ends in {}; {names}",
+                marks.join(", ")
             ))
         }
         (several, _) => Err(format!(
@@ -118,7 +127,8 @@ fn matching(layers: &[(String, Scheme)], wanted: &str) -> Vec<(String, Scheme)> 
     layers.cloned().collect()
 }
 
-fn prefixes(layers: &[(String, Scheme)]) -> String {
+/// Where layers are, for a message.
+pub fn prefixes(layers: &[(String, Scheme)]) -> String {
     let quoted = |(prefix, _): &(String, Scheme)| match prefix.is_empty() {
         true => "\"\"".to_owned(),
         false => prefix.clone(),

@@ -6,7 +6,7 @@ use clap::Args;
 use wgpu_attention::{MultiHeadDims, Options};
 
 use crate::array::{Array, Values};
-use crate::layer::config::Config;
+use crate::layer::config::{self, Config};
 use crate::layer::load::{self, Found, Part};
 use crate::layer::scheme::{self, Scheme};
 use crate::layer::tensors::{TensorPath, Tensors};
@@ -21,11 +21,11 @@ pub struct SourceArgs {
     prefix: Option<String>,
     /// What keys and values come from, (B,Nk,width): cross-attention [default: X].
     #[arg(long, value_name = "FILE[:TENSOR]", requires = "input")]
-    pub context: Option<TensorPath>,
+    context: Option<TensorPath>,
     /// Which keys take part, BOOL or 0 and 1: (B,Nk), or four axes that broadcast to
     /// (B,Hq,Nq,Nk).
     #[arg(long, value_name = "FILE[:TENSOR]", requires = "input")]
-    pub mask: Option<TensorPath>,
+    mask: Option<TensorPath>,
     /// Query heads [default: from the file's metadata or the config].
     #[arg(long, value_name = "H", requires = "input")]
     heads: Option<usize>,
@@ -34,7 +34,7 @@ pub struct SourceArgs {
     kv_heads: Option<usize>,
     /// The model's config [default: config.json beside the checkpoint, if there is one].
     #[arg(long, value_name = "FILE", requires = "input")]
-    pub config: Option<PathBuf>,
+    config: Option<PathBuf>,
     /// Token i sees tokens up to itself only.
     #[arg(long, requires = "input")]
     causal: bool,
@@ -54,6 +54,18 @@ pub struct Loaded {
 }
 
 impl SourceArgs {
+    /// Every file that [`SourceArgs::load`] reads.
+    pub fn files(&self, checkpoint: &Path, input: &TensorPath) -> Vec<PathBuf> {
+        let tensors = [Some(input), self.context.as_ref(), self.mask.as_ref()];
+        let files = tensors.into_iter().flatten().map(|t| t.file.clone());
+        let config = config::file(checkpoint, self.config.as_deref());
+        [checkpoint.to_owned()]
+            .into_iter()
+            .chain(files)
+            .chain(config)
+            .collect()
+    }
+
     /// Finds the layer, reads it and its input, and checks that all of it fits.
     pub fn load(&self, checkpoint: &Path, input: &TensorPath) -> Result<Loaded, String> {
         let named = |e: String| format!("{}: {e}", checkpoint.display());
@@ -161,7 +173,16 @@ fn mask(path: &TensorPath) -> Result<Array, String> {
 fn heads(parts: [&Part; 4], q_heads: usize, given: Option<usize>) -> Result<usize, String> {
     let [query, key, value, output] = parts;
     let wrong = |part: &Part, expected: String, got: usize| {
-        Err(format!("{}: expected {expected}, got {got}", part.weight))
+        let [rows, columns] = part.stored;
+        // One weight may be those of three projections.
+        let whole = match rows * columns == part.outputs() * part.inputs() {
+            true => String::new(),
+            false => format!(", a third of its shape [{rows}, {columns}]"),
+        };
+        Err(format!(
+            "{}: expected {expected}, got {got}{whole}",
+            part.weight
+        ))
     };
     let all = query.outputs();
     if q_heads == 0 || all % q_heads != 0 {
@@ -170,10 +191,8 @@ fn heads(parts: [&Part; 4], q_heads: usize, given: Option<usize>) -> Result<usiz
     }
     let dim = all / q_heads;
     let kv_heads = given.unwrap_or(key.outputs().div_ceil(dim));
-    if key.outputs() != kv_heads * dim {
-        let expected = format!("{} outputs, {kv_heads} key heads of {dim}", kv_heads * dim);
-        return wrong(key, expected, key.outputs());
-    }
+    // A divisor is no larger than what it divides, so that products with it stay exact;
+    // 0 divides only 0.
     if !q_heads.is_multiple_of(kv_heads) {
         let kind = if given.is_some() {
             "--kv-heads"
@@ -183,6 +202,10 @@ fn heads(parts: [&Part; 4], q_heads: usize, given: Option<usize>) -> Result<usiz
         return Err(format!(
             "{kind}: expected a divisor of the {q_heads} query heads, got {kv_heads}"
         ));
+    }
+    if key.outputs() != kv_heads * dim {
+        let expected = format!("{} outputs, {kv_heads} key heads of {dim}", kv_heads * dim);
+        return wrong(key, expected, key.outputs());
     }
     if value.outputs() % kv_heads != 0 {
         let expected = format!("outputs for {kv_heads} value heads of one width");

@@ -133,6 +133,10 @@ impl TensorPath {
         let name = match (&self.tensor, &names[..]) {
             (Some(name), _) => name.clone(),
             (None, [only]) => only.clone(),
+            (None, []) => {
+                let file = self.file.display();
+                return Err(format!("{file}: expected a tensor, got a file without any"));
+            }
             (None, names) => match usual.iter().find(|name| tensors.has(name)) {
                 Some(name) => (*name).to_owned(),
                 None => {

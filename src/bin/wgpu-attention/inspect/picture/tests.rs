@@ -135,14 +135,15 @@ fn cells_are_coloured_by_their_numbers() {
 fn a_pixel_shows_its_largest_pair() {
     let (rows, keys) = (2000, 1700);
     let mut view = view(rows, keys, None);
-    view.weights.fill(0.001);
+    view.weights.fill(1.0 / 2048.0);
     view.visible.fill(true);
-    view.weights[1201 * keys + 333] = 0.75;
+    // Three quarters of its row's sum, with the others' 1699/2048.
+    view.weights[1201 * keys + 333] = 3.0 * 1699.0 / 2048.0;
     let grid = Grid::of(&view, Side::Weights, &(0..keys), [3, 3]);
     let at = grid
         .values
         .iter()
-        .position(|v| *v == Value::Share(0.75))
+        .position(|v| matches!(v, Value::Share(s) if (s - 0.75).abs() < 1e-6))
         .unwrap();
     assert_eq!((at / grid.columns, at % grid.columns), (1201 / 3, 333 / 3));
     let others = grid
@@ -161,4 +162,84 @@ fn only_seen_keys_are_shown() {
     view.visible[9 + 4] = true;
     view.visible[18 + 6] = true;
     assert_eq!(view.seen(), 4..7);
+}
+
+/// A sink takes half of every row: both sides are shares of what is left, as values of
+/// one size make them alike.
+#[test]
+fn a_sink_is_no_disagreement() {
+    let mut view = view(6, 6, None);
+    view.weights.iter_mut().for_each(|w| *w /= 2.0);
+    view.contributions = view.weights.clone();
+    view.sink = true;
+    let keys = 0..view.keys;
+    let [weights, contributions] =
+        [Side::Weights, Side::Contributions].map(|side| Grid::of(&view, side, &keys, [1, 1]));
+    assert_eq!(weights.values, contributions.values);
+    assert_eq!(weights.values[0], Value::Share(1.0));
+    let canvas = drawn(&view);
+    assert_eq!(faults(&canvas), [""; 0]);
+    let svg = canvas.svg();
+    for text in [
+        ">W(i, j), a sink's 0.54 aside, as shares of their row's sum<",
+        ">Weights and contributions agree in every row that has both.<",
+    ] {
+        assert!(svg.contains(text), "{text} in {svg}");
+    }
+    // In the list, both columns are shares.
+    view.contributions[1 + 6 * 3] *= 3.0;
+    let svg = drawn(&view).svg();
+    let of = |name: &str| svg.matches(&format!(">share of {name}<")).count();
+    assert_eq!((of("weights"), of("contributions")), (2, 2));
+    assert!(svg.contains(">0.500<") && !svg.contains(">0.250<"), "{svg}");
+}
+
+/// Rows without a number to compare are not said to agree.
+#[test]
+fn rows_that_see_nothing_do_not_agree() {
+    let mut view = view(3, 4, None);
+    view.contributions.fill(0.0);
+    let svg = drawn(&view).svg();
+    assert!(
+        svg.contains(">No row shown has contributions other than 0 and NaN.<"),
+        "{svg}"
+    );
+    view.weights.fill(0.0);
+    view.visible.fill(false);
+    let canvas = drawn(&view);
+    assert_eq!(faults(&canvas), [""; 0]);
+    let svg = canvas.svg();
+    assert!(svg.contains(">no row shown sees a key<"), "{svg}");
+    assert!(svg.contains(">No row shown sees a key.<"), "{svg}");
+    assert!(
+        !svg.contains("agree in every") && !svg.contains("entropy"),
+        "{svg}"
+    );
+    let scores = scores::head(&view, &scores::rows(&view));
+    let small = crate::inspect::sheet::Small::of(&view, scores);
+    let title = Title {
+        file: "a".to_owned(),
+        about: String::new(),
+    };
+    let sheet = crate::inspect::sheet::draw(&[small], &title, 0, &(0..3)).unwrap();
+    let svg = sheet.svg();
+    assert!(
+        svg.contains(">no row shown sees a key<") && !svg.contains(">entropy"),
+        "{svg}"
+    );
+}
+
+/// However long a file's name is, head and batch entry are told.
+#[test]
+fn a_long_name_gives_way_to_what_is_shown() {
+    let title = Title {
+        file: "model-".repeat(40) + "00001.safetensors",
+        about: String::new(),
+    };
+    let svg = draw(&view(4, 4, None), &title).unwrap().svg();
+    assert!(svg.contains(">model-model-"), "{svg}");
+    assert!(
+        svg.contains("-00001.safetensors: head 3, batch entry 0<"),
+        "{svg}"
+    );
 }
