@@ -3,8 +3,8 @@
 use crate::gpu::gpu;
 use crate::layer::{Layer, storage};
 use wgpu_attention::{
-    DType, Error, HostLinear, InProjections, Linear, MultiHeadInputs, MultiHeadOperands,
-    MultiHeadPlan, Options, PlanOptions, Tensor, TensorView, Workspace,
+    DType, DeviceCaps, Error, HostLinear, InProjections, Linear, MultiHeadInputs,
+    MultiHeadOperands, MultiHeadPlan, Options, PlanOptions, Tensor, TensorView, Workspace,
 };
 
 #[test]
@@ -189,6 +189,45 @@ fn sizes_beyond_all_bounds_are_named() {
             1 << 30
         )
     );
+}
+
+/// Keys that are allowed, and whose projections no buffer holds.
+#[test]
+fn a_workspace_beyond_the_device_is_a_limit() {
+    let buffer = storage(1 << 16);
+    let wide = |shape| TensorView::strided(&buffer, DType::F32, shape, [0, 0, 0, 1], 0).unwrap();
+    let weight = wide([1, 1, 1 << 30, 8]);
+    let of_output = Linear::new(wide([1, 1, 3, 1 << 14]));
+    let written = storage(1 << 16);
+    let y = TensorView::tokens(&written, DType::F32, [4, 5, 3], 0).unwrap();
+    let limit = |keys: usize, outputs: usize, caps: &DeviceCaps| {
+        let projections = separate([weight, weight, wide([1, 1, outputs, 8])]);
+        let layer = MultiHeadOperands::new(wide([4, 1, 5, 8]), 2, projections, of_output, y)
+            .context(wide([4, 1, keys, 8]));
+        let options = PlanOptions::default();
+        match MultiHeadPlan::new(&layer, &Options::default(), caps, &options).unwrap_err() {
+            Error::Unsupported { reasons } => reasons,
+            other => panic!("{other}"),
+        }
+    };
+    let caps = gpu().caps();
+    let what = |needed: u64, limit: u64| Error::Limit {
+        what: "workspace in bytes".to_owned(),
+        needed,
+        limit_name: "max_buffer_size",
+        limit,
+    };
+    // 4 batch entries of 2^30 keys of 2^30 numbers of 4 bytes.
+    assert_eq!(
+        limit(1 << 30, 1 << 14, caps),
+        [what(u64::MAX, caps.max_buffer_size)]
+    );
+    // 20 queries and 28 keys of 2^30 numbers, 28 values and 20 rows of heads of 2^14.
+    let needed = 4 * (48 * (1 << 30) + 48 * (1 << 14));
+    let mut small = caps.clone();
+    small.max_buffer_size = small.max_buffer_size.min(needed - 1);
+    let expected = [what(needed, small.max_buffer_size)];
+    assert_eq!(limit(7, 1 << 14, &small), expected);
 }
 
 #[test]
