@@ -94,6 +94,7 @@ fn main(
     var maximum = vec4<f32>(LOWEST);
     var sum = vec4<f32>();
     var seen = vec4<bool>();
+    var computed = 0u;
     for (var first = keys.x - keys.x % KEYS; first < keys.y; first += KEYS) {
         // Who sees whom: bit k of a row's word is key first + k.
         var visible = bits_before(keys_end, first) & ~bits_before(keys_first, first);
@@ -106,6 +107,7 @@ fn main(
             visible = select(visible, vec4<u32>(word), vec4<u32>(r) == vec4<u32>(0u, 1u, 2u, 3u));
         }
         let live = subgroupAny(any(visible != vec4<u32>()));
+        computed += select(0u, 1u, live);
 
         // Scores: lane l of group g loads key g * SUBGROUP + l.
 #for g in GROUPS
@@ -259,7 +261,12 @@ fn main(
         var end = softmax_finish(SoftmaxState(maximum[r], sum[r], seen[r]), sink);
         if rows[r] < params.row_end {
             if has(RULE_STATS) && id.column == 0u {
-                store_stats(query_head(params.stats, id) + (rows[r] - params.row_first) * params.stats.row, end, sink);
+                let at = query_head(params.stats, id) + (rows[r] - params.row_first) * params.stats.row;
+                store_stats(at, end, sink);
+                if COUNT_TILES == 1u {
+                    stats[at] = bitcast<u32>(f32(computed));
+                    stats[at + 1u] = 0u; // none is without mask code
+                }
             }
             let output_row = query_head(params.output, id) + (rows[r] - params.row_first) * params.output.row + column;
             for (var c = 0u; c < columns; c += 4u) {

@@ -96,6 +96,21 @@ impl Attention {
         list(&instance).await
     }
 
+    /// The features, of those that the adapter has, that make a difference here: ask for
+    /// them, and for `adapter.limits()`, when you make the device that you pass to
+    /// [`Attention::new`]. Without them everything works, by other kernels: some adapters
+    /// have one that needs `SUBGROUP` and is several times as fast.
+    ///
+    /// They are `SUBGROUP`, `SHADER_INT64` (wide loads on lavapipe), `TIMESTAMP_QUERY`
+    /// (times of the `tune` feature) and `PIPELINE_CACHE`.
+    pub fn features(adapter: &wgpu::Adapter) -> wgpu::Features {
+        let wanted = wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::PIPELINE_CACHE
+            | wgpu::Features::SUBGROUP
+            | wgpu::Features::SHADER_INT64;
+        adapter.features() & wanted
+    }
+
     /// Creates a device on the adapter that `options` names.
     ///
     /// # Errors
@@ -119,11 +134,7 @@ impl Attention {
         let (limits, features) = if options.default_limits {
             (wgpu::Limits::default(), wgpu::Features::empty())
         } else {
-            let wanted = wgpu::Features::TIMESTAMP_QUERY
-                | wgpu::Features::PIPELINE_CACHE
-                | wgpu::Features::SUBGROUP
-                | wgpu::Features::SHADER_INT64;
-            (adapter.limits(), adapter.features() & wanted)
+            (adapter.limits(), Attention::features(adapter))
         };
         let request = adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("wgpu-attention"),

@@ -324,7 +324,11 @@ fn choose(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result
             format!("{kernel:?}"),
         )),
         (_, Some(kernel)) => Ok((kernel, "forced by the caller".to_owned())),
-        (_, None) => Ok(class::choose(problem, caps)),
+        (Goal::Forward, None) => Ok(class::choose(problem, caps)),
+        (_, None) => {
+            let (kernel, why) = class::choose(problem, caps);
+            Ok((kernel, format!("as for a forward pass; {why}")))
+        }
     }
 }
 

@@ -368,6 +368,31 @@ impl fmt::Display for Problem {
             self.query_dtype,
             self.kv_dtype,
             self.output_dtype
-        )
+        )?;
+        match &self.goal {
+            Goal::Forward | Goal::Projection => Ok(()),
+            Goal::Stage(stage, region) => write!(f, "; {stage:?} of {region}"),
+            Goal::Pairs(pairs) => {
+                let (quantity, region) = (&pairs.quantity, &pairs.region);
+                write!(f, "; {quantity:?} of {region}, keys {:?}", pairs.keys)
+            }
+            Goal::Rows(rows) => write!(
+                f,
+                "; summaries of {}, {} largest weights, {} first keys",
+                rows.region, rows.top, rows.first_keys
+            ),
+            Goal::Norms => write!(f, "; norms of values"),
+        }
+    }
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Region {
+            batches,
+            heads,
+            rows,
+        } = self;
+        write!(f, "batches {batches:?}, heads {heads:?}, rows {rows:?}")
     }
 }

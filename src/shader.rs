@@ -75,7 +75,7 @@ fn prelude(shader: Shader, key: Specialization) -> String {
     if shader.lanes(key) == tile::LANES {
         constant("COLUMN_RUNS", key.column_runs);
     }
-    if shader.is_tiled() {
+    if shader.is_tiled() || shader == Shader::ForwardLanes {
         constant("COUNT_TILES", u32::from(key.count_tiles));
     }
     if shader.broadcasts() {

@@ -213,6 +213,7 @@ pub(crate) fn canonical(shader: Shader, key: Specialization) -> Specialization {
             lanes: key.lanes,
             loads: key.loads,
             rules: key.rules,
+            count_tiles: key.count_tiles,
             ..staged
         },
         Shader::ProjectTiled | Shader::InspectTiled => Specialization {

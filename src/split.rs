@@ -144,12 +144,13 @@ pub(crate) fn slabs(
             ]
         }
     };
-    if let Some(received) = &problem.received {
+    let has_keys = problem.dims.kv_len > 0;
+    if let Some(received) = problem.received.as_ref().filter(|_| has_keys) {
         let [batches, heads, _] = output_axes.clone();
         let keys = 0..problem.dims.kv_len;
         all.push(("received", slab(received, [batches, heads, keys], caps)));
     }
-    if let Some(norms) = &problem.norms {
+    if let Some(norms) = problem.norms.as_ref().filter(|_| has_keys) {
         let [batches, kv_heads, keys] = by_key();
         let heads = match problem.norms_by_query() {
             true => chunk.heads.clone(),

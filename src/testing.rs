@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::attention::Attention;
+use crate::caps::DeviceCaps;
 use crate::error::Result;
 use crate::host::DType;
 use crate::kernel::{Shader, Slot, dtype_code};
@@ -14,6 +15,7 @@ use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
 use crate::plan::{Plan, Uniform};
 use crate::problem::Problem;
 use crate::stage::Stage;
+use crate::tiling::Tiling;
 
 /// Workgroup memory that the planner takes tiled kernels to need, in bytes.
 pub const WORKGROUP_MEMORY: u64 = crate::tiling::TILE_MEMORY;
@@ -213,7 +215,13 @@ pub fn foreign_pipeline_cache(attention: &Attention, data: &[u8]) -> Option<Vec<
     Some(crate::pipeline_cache::seal(&key, data))
 }
 
-/// The same plan, whose tiled kernel stores counts of tiles in the place of row
+/// Rows and keys of a tile of the plan's kernel.
+pub fn tile_of(plan: &Plan, caps: &DeviceCaps) -> [usize; 2] {
+    let tiling = Tiling::of(plan.kernel, plan.problem.dims.v_dim, caps);
+    [tiling.rows as usize, tiling.keys as usize]
+}
+
+/// The same plan, whose fused kernel stores counts of tiles in the place of row
 /// states: those it computed for the row, and those of them without mask code.
 pub fn counting_tiles(plan: &Plan) -> Plan {
     let mut plan = plan.clone();

@@ -486,3 +486,32 @@ fn bad_selections_are_named() {
     let error = inspected.run(&Wanted::Rows(&rows)).err().unwrap();
     assert!(error.starts_with("top: expected 1 to 16"), "{error}");
 }
+
+/// A pass that does not inspect refuses what it would not read.
+#[test]
+fn norms_are_for_inspections_alone() {
+    let buffer = gpu().device().create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 4096,
+        usage: wgpu::BufferUsages::STORAGE,
+        mapped_at_creation: false,
+    });
+    let view = |offset| TensorView::bhsd(&buffer, DType::F32, [1, 1, 4, 4], offset).unwrap();
+    let output = gpu().device().create_buffer(&wgpu::BufferDescriptor {
+        label: None,
+        size: 4096,
+        usage: wgpu::BufferUsages::STORAGE,
+        mapped_at_creation: false,
+    });
+    let other = TensorView::bhsd(&output, DType::F32, [1, 1, 4, 4], 0).unwrap();
+    let norms = TensorView::bhsd(&output, DType::F32, [1, 1, 4, 1], 64).unwrap();
+    let operands = Operands::new(view(0), view(64), view(128), other);
+    let options = wgpu_attention::Options::default();
+    for (wrong, name) in [
+        (operands.norms(norms), "norms: expected none"),
+        (operands.received(norms), "received: expected none"),
+    ] {
+        let error = Problem::forward(&wrong, &options).unwrap_err().to_string();
+        assert!(error.starts_with(name), "{error}");
+    }
+}

@@ -443,6 +443,21 @@ fn bad_input_is_named() {
     let error = said(uploaded.received(&region(2..2)));
     assert!(error.contains("at least one row"), "{error}");
 
+    for top in [0, 17, 1 << 40, usize::MAX] {
+        let rows = Rows {
+            region: region(0..4),
+            top,
+            first_keys: 0,
+        };
+        let error = uploaded.rows(&rows).unwrap_err().to_string();
+        assert!(error.starts_with("top: expected 1 to 16"), "{error}");
+        assert!(rows.width() >= 24);
+    }
+    for tolerance in [f32::NAN, -1.0, f32::INFINITY] {
+        let error = uploaded.check_lse(&whole(&case), tolerance).unwrap_err();
+        assert!(error.to_string().starts_with("tolerance"), "{error}");
+    }
+
     // Nothing was asked for, and nothing comes.
     pairs.region = region(1..1);
     assert!(uploaded.pairs(&pairs).unwrap().is_empty());
@@ -460,4 +475,40 @@ fn bad_input_is_named() {
         let error = wrong.unwrap_err().to_string();
         assert!(error.starts_with("output weight"), "{error}");
     }
+}
+
+/// Without keys there is nothing to look at, and nothing that fails.
+#[test]
+fn no_keys() {
+    let case = generate(1, Shape::f32([2, 4, 5, 8], 2, 0, 6), &[]);
+    let weight = vec![0.5; 3 * 24];
+    for output_weight in [None, Some(Tensor::f32(&weight, [1, 1, 3, 24]).unwrap())] {
+        let inspection = Inspection {
+            output_weight,
+            ..Inspection::default()
+        };
+        let uploaded = upload(&case, &inspection);
+        for quantity in [WEIGHTS, Quantity::Contribution] {
+            let pairs = uploaded.pairs(&all_pairs(&case, quantity)).unwrap();
+            assert!(pairs.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_weight_whose_gram_matrices_fit_nowhere() {
+    let wide = Tensor::f32(&[], [1, 1, 0, 1 << 40]).unwrap();
+    assert!(gram_matrices(&wide, 1, 1 << 40).is_err());
+    let (query, key) = ([0.0; 1], [0.0; 1]);
+    let value = vec![0.0; 1 << 17];
+    let tensor = |values| Tensor::f32(values, [1, 1, 1, 1]).unwrap();
+    let of_value = Tensor::f32(&value, [1, 1, 1, 1 << 17]).unwrap();
+    let inputs = Inputs::new(tensor(&query), tensor(&key), of_value);
+    let inspection = Inspection {
+        output_weight: Some(of_value),
+        ..Inspection::default()
+    };
+    let error = gpu().upload_inspection(&inputs, &Options::default(), &inspection);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("gram matrices"), "{error}");
 }

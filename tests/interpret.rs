@@ -308,3 +308,17 @@ proptest! {
         prop_assert_eq!(mean, values);
     }
 }
+
+/// Axes of any length over nothing end at once and panic nowhere.
+#[test]
+fn empty_lists_of_huge_shapes() {
+    use wgpu_attention::interpret::{Contributions, Row, Weights, mean_over_heads};
+    let weights = Weights::new(&[], [usize::MAX, 0]).unwrap();
+    assert_eq!(weights.mean(Row::entropy).rows, 0);
+    assert!(mean_over_heads(&[], [usize::MAX, 0, 5]).unwrap().is_empty());
+    let error = Contributions::new(&[], &[], usize::MAX).unwrap_err();
+    assert!(
+        error.to_string().starts_with("dim: expected 1 to"),
+        "{error}"
+    );
+}

@@ -156,6 +156,7 @@ pub(crate) fn output_shape(
     let (region, width) = match goal {
         Goal::Pairs(pairs) => {
             pairs.check(dims)?;
+            refuse("received", &operands.received, ONLY_ROWS)?;
             if pairs.quantity.needs_stats() && operands.stats.is_none() {
                 return Err(missing("stats", "the statistics of a forward pass"));
             }
@@ -165,14 +166,7 @@ pub(crate) fn output_shape(
             (&pairs.region, pairs.keys.len())
         }
         Goal::Rows(rows) => {
-            if !(1..=MAX_TOP).contains(&rows.top) {
-                let expected = format!("1 to {MAX_TOP} of the largest weights");
-                return Err(Error::value("top", expected, rows.top));
-            }
-            if rows.first_keys > dims.kv_len {
-                let expected = format!("at most {}", dims.kv_len);
-                return Err(Error::value("first_keys", expected, rows.first_keys));
-            }
+            rows.check(dims)?;
             if operands.stats.is_none() {
                 return Err(missing("stats", "the statistics of a forward pass"));
             }
@@ -190,7 +184,12 @@ pub(crate) fn output_shape(
             check_f32("output", &operands.output)?;
             return Ok(Some([dims.batch, dims.q_heads, dims.q_len, 1]));
         }
-        Goal::Forward | Goal::Stage(..) | Goal::Projection => return Ok(None),
+        Goal::Forward | Goal::Stage(..) | Goal::Projection => {
+            let only = "none: only an inspection reads them";
+            refuse("norms", &operands.norms, only)?;
+            refuse("received", &operands.received, ONLY_ROWS)?;
+            return Ok(None);
+        }
     };
     region.check(dims)?;
     if let Some(norms) = &operands.norms {
@@ -229,6 +228,19 @@ fn check_f32(operand: &'static str, view: &TensorView<'_>) -> Result<()> {
     match view.dtype {
         DType::F32 => Ok(()),
         other => Err(Error::value(operand, "F32", format!("{other:?}"))),
+    }
+}
+
+const ONLY_ROWS: &str = "none: only summaries of rows write it";
+
+fn refuse(operand: &'static str, view: &Option<TensorView<'_>>, expected: &str) -> Result<()> {
+    match view {
+        None => Ok(()),
+        Some(view) => Err(Error::value(
+            operand,
+            expected,
+            format!("a tensor of shape {:?}", view.shape),
+        )),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is said of a row.
 
 use crate::error::{Error, Result};
+use crate::host::Dims;
 use crate::problem::Region;
 
 /// Numbers of a row's summary before the bins.
@@ -26,7 +27,23 @@ pub struct Rows {
 impl Rows {
     /// Numbers that a row's summary takes.
     pub fn width(&self) -> usize {
-        FIELDS + DISTANCE_BINS + 3 * self.top
+        self.top
+            .saturating_mul(3)
+            .saturating_add(FIELDS + DISTANCE_BINS)
+    }
+
+    /// Checks that the selection lies within the problem.
+    pub(crate) fn check(&self, dims: &Dims) -> Result<()> {
+        self.region.check(dims)?;
+        if !(1..=MAX_TOP).contains(&self.top) {
+            let expected = format!("1 to {MAX_TOP} of the largest weights");
+            return Err(Error::value("top", expected, self.top));
+        }
+        if self.first_keys > dims.kv_len {
+            let expected = format!("at most {}", dims.kv_len);
+            return Err(Error::value("first_keys", expected, self.first_keys));
+        }
+        Ok(())
     }
 }
 

@@ -69,7 +69,21 @@ impl Attention {
             return Err(Error::shape("lse", expected, [lse.len()]));
         }
         let gram = match &inspection.output_weight {
-            Some(weight) => Some(gram_matrices(weight, dims.q_heads, dims.v_dim)?),
+            Some(weight) => {
+                let needed = [dims.q_heads, dims.v_dim, dims.v_dim, 4]
+                    .iter()
+                    .fold(1u64, |n, &m| n.saturating_mul(m as u64));
+                let limit = self.caps().max_buffer_size;
+                if needed > limit {
+                    return Err(Error::Limit {
+                        what: "gram matrices of the output weight in bytes".to_owned(),
+                        needed,
+                        limit_name: "max_buffer_size",
+                        limit,
+                    });
+                }
+                Some(gram_matrices(weight, dims.q_heads, dims.v_dim)?)
+            }
             None => None,
         };
         let stats = Some((rows, Stats::RowState));
@@ -96,10 +110,11 @@ impl Attention {
             buffers,
         };
         if inspection.lse.is_none() {
-            let operands = uploaded.operands()?;
+            let operands = uploaded.buffers.operands(&uploaded.lists)?;
             uploaded.submit(&Problem::forward(&operands, options)?, &operands)?;
         }
         match gram {
+            _ if uploaded.norms.shape.contains(&0) => {}
             None => uploaded.norms_of_values()?,
             Some(gram) => uploaded.norms_through(&gram)?,
         }
@@ -177,6 +192,10 @@ impl UploadedInspection {
             top: 1,
             first_keys: 0,
         };
+        if !(tolerance.is_finite() && tolerance >= 0.0) {
+            let expected = "a finite number of at least 0";
+            return Err(Error::value("tolerance", expected, tolerance));
+        }
         let summaries = self.rows_async(&rows).await?;
         let [_, heads, count] = region.lens();
         for (n, row) in summaries.iter().enumerate() {
@@ -211,7 +230,7 @@ impl UploadedInspection {
     }
 
     fn summarize(&self, rows: &Rows, receives: bool) -> Result<(Stored, Option<Stored>)> {
-        rows.region.check(&self.dims)?;
+        rows.check(&self.dims)?;
         let [batches, heads, count] = rows.region.lens();
         let shape = [batches, heads, count, rows.width()];
         let output = self.attention.store_output(DType::F32, shape)?;
@@ -281,6 +300,7 @@ impl UploadedInspection {
         Ok(())
     }
 
+    /// What every inspection reads.
     fn operands(&self) -> Result<Operands<'_>> {
         let operands = self.buffers.operands(&self.lists)?;
         Ok(operands.norms(self.norms.view()?))
@@ -331,7 +351,8 @@ fn one_head(stored: &Stored, head: usize) -> Result<TensorView<'_>> {
 /// 2^-12 |v| |W_O^(h)|, and no better.
 ///
 /// # Errors
-/// [`Error::Shape`] if the weight is not that wide.
+/// [`Error::Shape`] if the weight is not that wide, [`Error::HostMemory`] if there is no
+/// memory for the matrices.
 pub fn gram_matrices(weight: &Tensor<'_>, heads: usize, v_dim: usize) -> Result<Vec<f32>> {
     let [one, one_more, outputs, width] = weight.shape();
     let fits = v_dim > 0 && Some(width) == heads.checked_mul(v_dim);
@@ -339,23 +360,33 @@ pub fn gram_matrices(weight: &Tensor<'_>, heads: usize, v_dim: usize) -> Result<
         let expected = format!("(1, 1, E, {heads} heads of {v_dim})");
         return Err(Error::shape("output weight", expected, weight.shape()));
     }
+    let what = || "gram matrices".to_owned();
+    let count = v_dim.checked_mul(width).ok_or_else(|| Error::HostMemory {
+        what: what(),
+        count: u64::MAX,
+    })?;
+    let mut gram = Vec::new();
+    let reserved = gram.try_reserve_exact(count);
+    reserved.map_err(|_| Error::HostMemory {
+        what: what(),
+        count: count as u64,
+    })?;
     let data = weight.data();
-    let mut gram = vec![0.0; heads * v_dim * v_dim];
-    let mut sums = vec![0f64; v_dim * v_dim];
-    for (head, gram) in gram.chunks_exact_mut(v_dim * v_dim).enumerate() {
-        sums.fill(0.0);
-        for e in 0..outputs {
-            let start = e * width + head * v_dim;
-            let row: Vec<f64> = (start..start + v_dim)
-                .map(|n| f64::from(data.get(n)))
-                .collect();
-            for (sums, a) in sums.chunks_exact_mut(v_dim).zip(&row) {
-                sums.iter_mut().zip(&row).for_each(|(sum, b)| *sum += a * b);
+    for head in 0..heads {
+        let of_head: Vec<f64> = (0..outputs)
+            .flat_map(|e| e * width + head * v_dim..e * width + (head + 1) * v_dim)
+            .map(|n| f64::from(data.get(n)))
+            .collect();
+        let rows = || of_head.chunks_exact(v_dim);
+        for a in 0..v_dim {
+            let mut sums = vec![0f64; v_dim];
+            for row in rows() {
+                sums.iter_mut()
+                    .zip(row)
+                    .for_each(|(sum, b)| *sum += row[a] * b);
             }
+            gram.extend(sums.iter().map(|&sum| sum as f32));
         }
-        gram.iter_mut()
-            .zip(&sums)
-            .for_each(|(gram, sum)| *gram = *sum as f32);
     }
     Ok(gram)
 }

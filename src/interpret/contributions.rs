@@ -2,6 +2,7 @@
 
 use super::weights::{check_count, zeros};
 use crate::error::{Error, Result};
+use crate::host::MAX_SEQUENCE;
 
 /// What each key adds to one row of a head's output: the vectors W(i, j) V_j, whose sum
 /// is O_i (Kobayashi et al. 2020, *Attention is Not Only a Weight*).
@@ -21,11 +22,12 @@ impl Contributions {
     /// or infinity stays where it is.
     ///
     /// # Errors
-    /// [`Error::Value`] for a `dim` of 0, [`Error::Shape`] if the number of values does
+    /// [`Error::Value`] for a `dim` of 0 or over [`MAX_SEQUENCE`], [`Error::Shape`] if the number of values does
     /// not fit, [`Error::HostMemory`] if there is none for the vectors.
     pub fn new(weights: &[f32], values: &[f32], dim: usize) -> Result<Contributions> {
-        if dim == 0 {
-            return Err(Error::value("dim", "at least 1", dim));
+        if !(1..=MAX_SEQUENCE).contains(&dim) {
+            let expected = format!("1 to {MAX_SEQUENCE}");
+            return Err(Error::value("dim", expected, dim));
         }
         let keys = weights.len();
         check_count("values", values.len(), &[keys, dim])?;
@@ -218,7 +220,7 @@ mod tests {
             ),
             (
                 Contributions::new(&[0.5, 0.5], &[], 0),
-                "dim: expected at least 1, got 0",
+                "dim: expected 1 to 1073741824, got 0",
             ),
             (
                 found.through(&weight, [3, 3], 0),

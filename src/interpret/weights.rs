@@ -81,7 +81,11 @@ impl<'a> Weights<'a> {
 
     /// A row's score in the mean: `weights.mean(Row::entropy)`.
     pub fn mean(&self, score: impl Fn(Row<'a>) -> Option<f64>) -> Mean {
-        Mean::of(self.rows().map(score))
+        match self.values.is_empty() {
+            // However many rows without keys there are.
+            true => Mean::of([]),
+            false => Mean::of(self.rows().map(score)),
+        }
     }
 
     /// Mean of [`Row::induction`] over the rows whose token occurred before. Attention
@@ -169,11 +173,14 @@ impl<'a> Weights<'a> {
 /// [`Error::HostMemory`] if there is none for the result.
 pub fn mean_over_heads(values: &[f32], shape: [usize; 3]) -> Result<Vec<f32>> {
     check_count("weights", values.len(), &shape)?;
-    let [heads, rows, keys] = shape;
+    let [heads, ..] = shape;
     if heads == 0 {
         return Err(Error::shape("weights", "at least one head", shape));
     }
-    let pairs = rows * keys;
+    let pairs = values.len() / heads;
+    if values.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut sums = zeros("mean over heads", pairs)?;
     for head in 0..heads {
         let values = &values[head * pairs..(head + 1) * pairs];

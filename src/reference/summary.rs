@@ -90,7 +90,7 @@ impl RowExpected {
 /// Summaries of rows from statistics of the kind `stats`, in the order of the region.
 ///
 /// # Errors
-/// As [`pairs`].
+/// As [`pairs`](super::pairs).
 pub fn rows(
     inputs: &Inputs,
     options: &Options,
@@ -162,7 +162,7 @@ fn summary(
 /// Mass that each key receives from the rows of a region: (batches, heads, Nk).
 ///
 /// # Errors
-/// As [`pairs`].
+/// As [`pairs`](super::pairs).
 pub fn received(
     inputs: &Inputs,
     options: &Options,

@@ -101,7 +101,7 @@ fn a_stage_is_staged_and_says_why() {
     let problem = Problem::stage(&operands, &options, Stage::Masked, region.clone()).unwrap();
     let staged = Plan::new(&problem, &caps, &PlanOptions::default()).unwrap();
     let expected = "
-problem: B 2 Hq 4 Hkv 2 Nq 5 Nk 7 Dqk 8 Dv 6, query F16, key and value F16, output F32
+problem: B 2 Hq 4 Hkv 2 Nq 5 Nk 7 Dqk 8 Dv 6, query F16, key and value F16, output F32; Masked of batches 1..2, heads 1..3, rows 2..5
 kernel: Staged (scores are asked for)
 workspace: 0 bytes
   staged_scores: 2 x 1 workgroups of 128
