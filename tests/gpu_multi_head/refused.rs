@@ -191,6 +191,38 @@ fn sizes_beyond_all_bounds_are_named() {
     );
 }
 
+/// What only an inspection reads or writes is refused, when planned and when recorded.
+#[test]
+fn norms_are_not_for_layers() {
+    let buffer = storage(1 << 16);
+    let tokens = |at| TensorView::tokens(&buffer, DType::F32, [2, 5, 8], at).unwrap();
+    let weight = TensorView::matrix(&buffer, DType::F32, [8, 8], 1024).unwrap();
+    let projections = separate([weight; 3]);
+    let plain =
+        MultiHeadOperands::new(tokens(0), 2, projections, Linear::new(weight), tokens(2048));
+    let options = Options::default();
+    let plan = gpu().plan_multi_head(&plain, &options).unwrap();
+    let prepared = gpu().prepare_multi_head(&plan).unwrap();
+    let workspace = storage(plan.workspace_bytes());
+    let extra = TensorView::bhsd(&buffer, DType::F32, [2, 2, 5, 1], 4096).unwrap();
+    for (name, layer) in [
+        ("norms", plain.attention(|a| a.norms(extra))),
+        ("received", plain.attention(|a| a.received(extra))),
+    ] {
+        let device = gpu().device();
+        let mut encoder = device.create_command_encoder(&Default::default());
+        let recorded = prepared.record(&mut encoder, &layer, Workspace::new(&workspace));
+        let planned = gpu().plan_multi_head(&layer, &options).map(|_| ());
+        for error in [planned.unwrap_err(), recorded.unwrap_err()] {
+            let text = error.to_string();
+            assert!(
+                text.starts_with(&format!("{name}: expected none")),
+                "{text}"
+            );
+        }
+    }
+}
+
 /// Keys that are allowed, and whose projections no buffer holds.
 #[test]
 fn a_workspace_beyond_the_device_is_a_limit() {
