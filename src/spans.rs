@@ -1,5 +1,8 @@
 //! Where operands lie in their buffers: usages, overlaps, sharing.
 
+use std::iter::Flatten;
+use std::slice;
+
 use crate::error::{Error, Result};
 use crate::operands::Operands;
 use crate::place::Span;
@@ -72,8 +75,22 @@ impl<'a> NamedSpans<'a> {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &NamedSpan<'a>> {
+    pub fn iter(&self) -> Flatten<slice::Iter<'_, Option<NamedSpan<'a>>>> {
         self.all.iter().flatten()
+    }
+
+    /// All but the output, query, key and value.
+    pub fn besides_tensors(&self) -> impl Iterator<Item = &NamedSpan<'a>> {
+        self.all[4..].iter().flatten()
+    }
+}
+
+impl<'s, 'a> IntoIterator for &'s NamedSpans<'a> {
+    type Item = &'s NamedSpan<'a>;
+    type IntoIter = Flatten<slice::Iter<'s, Option<NamedSpan<'a>>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
     }
 }
 
@@ -104,13 +121,16 @@ pub(crate) fn check_usage(spans: &NamedSpans<'_>) -> Result<()> {
 }
 
 /// Refuses overlaps with what is written; says whether buffers are shared.
-pub(crate) fn check_overlap(spans: &NamedSpans<'_>) -> Result<bool> {
+pub(crate) fn check_overlap<'s, 'a: 's>(
+    spans: impl IntoIterator<Item = &'s NamedSpan<'a>, IntoIter: Clone>,
+) -> Result<bool> {
+    let spans = spans.into_iter();
     let mut shared = false;
-    for (index, (written, span, is_written)) in spans.iter().enumerate() {
+    for (index, (written, span, is_written)) in spans.clone().enumerate() {
         if !is_written {
             continue;
         }
-        for (other_index, (other, other_span, other_written)) in spans.iter().enumerate() {
+        for (other_index, (other, other_span, other_written)) in spans.clone().enumerate() {
             if index == other_index {
                 continue;
             }

@@ -2,6 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::operands::Operands;
+use crate::problem::Goal;
+use crate::spans::{NamedSpan, NamedSpans};
 use crate::tensor::TensorView;
 
 /// The weight and bias of one projection.
@@ -60,6 +62,9 @@ pub enum InProjections<'a> {
 }
 
 /// Everything that a multi-head layer reads and writes.
+///
+/// Every buffer needs usage `STORAGE`. What is read may overlap; the output and the
+/// statistics overlap nothing, not even what is read before they are written.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct MultiHeadOperands<'a> {
@@ -159,6 +164,25 @@ impl<'a> MultiHeadOperands<'a> {
             [Some((weight, linear.weight)), bias].into_iter().flatten()
         };
         self.linears().flat_map(views)
+    }
+
+    /// The buffer ranges of a call. The four placeholders of attention are not among
+    /// them.
+    pub(super) fn spans(&self) -> Vec<NamedSpan<'a>> {
+        let rows = [
+            ("output", Some(self.output), true),
+            ("input", Some(self.input), false),
+            ("context", self.context, false),
+        ];
+        let rows = rows
+            .into_iter()
+            .filter_map(|(name, view, written)| Some((name, view?.span(), written)));
+        let weights = self
+            .weights()
+            .map(|(name, view)| (name, view.span(), false));
+        let attention = NamedSpans::of(&self.attention, &Goal::Forward);
+        let attention = attention.besides_tensors().cloned();
+        rows.chain(weights).chain(attention).collect()
     }
 }
 

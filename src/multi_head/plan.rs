@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::place::Home;
 use crate::plan::{Plan, PlanOptions};
 use crate::problem::Problem;
+use crate::spans::check_overlap;
 
 /// What will run for a multi-head layer on a device.
 ///
@@ -41,7 +42,10 @@ impl MultiHeadPlan {
         plan_options: &PlanOptions,
     ) -> Result<MultiHeadPlan> {
         let dims = MultiHeadDims::of(operands)?;
+        check_overlap(&operands.spans())?;
         let layout = Layout::new(&dims, operands);
+        // Before anything is placed where it cannot be.
+        check_workspace(layout.scratch, caps)?;
         let steps = Steps::new(operands, &dims, &layout, Home::Workspace, 0);
         let project = |(names, projection): &NamedProjection<'_>| -> Result<(Names, Plan)> {
             let named = |error: Error| error.renamed(names);
@@ -59,15 +63,7 @@ impl MultiHeadPlan {
             attention: Plan::new(&attention, caps, plan_options)?,
             output,
         };
-        if plan.workspace_bytes() > caps.max_buffer_size {
-            let reasons = vec![Error::Limit {
-                what: "workspace in bytes".to_owned(),
-                needed: plan.workspace_bytes(),
-                limit_name: "max_buffer_size",
-                limit: caps.max_buffer_size,
-            }];
-            return Err(Error::Unsupported { reasons });
-        }
+        check_workspace(plan.workspace_bytes(), caps)?;
         Ok(plan)
     }
 
@@ -99,6 +95,19 @@ impl MultiHeadPlan {
         let output = [(self.output.0[0].1, &self.output.1)];
         projections.chain(attention).chain(output)
     }
+}
+
+fn check_workspace(needed: u64, caps: &DeviceCaps) -> Result<()> {
+    if needed <= caps.max_buffer_size {
+        return Ok(());
+    }
+    let reasons = vec![Error::Limit {
+        what: "workspace in bytes".to_owned(),
+        needed,
+        limit_name: "max_buffer_size",
+        limit: caps.max_buffer_size,
+    }];
+    Err(Error::Unsupported { reasons })
 }
 
 impl fmt::Display for MultiHeadPlan {

@@ -10,9 +10,8 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::place::{Home, Span};
 use crate::plan::PlanOptions;
-use crate::problem::Goal;
 use crate::problem::PHASE;
-use crate::spans::NamedSpans;
+use crate::spans::{NamedSpan, check_overlap};
 
 /// A multi-head layer with its pipelines and constants: ready to be recorded any
 /// number of times, into any encoder of its device.
@@ -68,8 +67,9 @@ impl PreparedMultiHead {
     /// workspace starts at a multiple of 256 bytes and overlaps no operand.
     ///
     /// # Errors
-    /// [`Error::PlanMismatch`] if an operand differs from the plan's; errors of the
-    /// workspace. Nothing is recorded then.
+    /// [`Error::PlanMismatch`] if an operand differs from the plan's;
+    /// [`Error::Overlap`] if the output or the statistics overlap anything; errors of
+    /// the workspace. Nothing is recorded then.
     ///
     /// # Panics
     /// wgpu panics if the encoder belongs to another device.
@@ -128,7 +128,9 @@ impl PreparedMultiHead {
     ) -> Result<Bound<'_>> {
         let plan = &self.plan;
         self.check_sizes(operands)?;
-        check_workspace(plan, operands, &workspace)?;
+        let spans = operands.spans();
+        check_overlap(&spans)?;
+        check_workspace(plan, &spans, &workspace)?;
         let (home, start) = (Home::Buffer(workspace.buffer), workspace.offset);
         let steps = Steps::new(operands, &plan.dims, &plan.layout, home, start);
         let mut bound = Vec::with_capacity(self.projections.len() + 2);
@@ -163,7 +165,7 @@ impl PreparedMultiHead {
         }
         Err(Error::PlanMismatch {
             operand: "layer",
-            expected: format!("{:?}", self.plan.dims),
+            expected: format!("{:?}, packed: {}", self.plan.dims, self.plan.layout.packed),
             actual: format!("{dims:?}, packed: {}", layout.packed),
         })
     }
@@ -179,7 +181,7 @@ impl Bound<'_> {
 
 fn check_workspace(
     plan: &MultiHeadPlan,
-    operands: &MultiHeadOperands<'_>,
+    spans: &[NamedSpan<'_>],
     workspace: &Workspace<'_>,
 ) -> Result<()> {
     if !workspace.offset.is_multiple_of(PHASE) {
@@ -201,28 +203,12 @@ fn check_workspace(
         home: Home::Buffer(workspace.buffer),
         bytes: workspace.offset..end,
     };
-    let check = |other: &'static str, other_span: &Span<'_>| match span.overlaps(other_span) {
-        false => Ok(()),
-        true => Err(Error::Overlap {
+    match spans.iter().find(|(_, other, _)| span.overlaps(other)) {
+        None => Ok(()),
+        Some((other, other_span, _)) => Err(Error::Overlap {
             written: "workspace",
             other,
             ranges: format!("{:?} and {:?}", span.bytes, other_span.bytes),
         }),
-    };
-    let rows = [
-        ("input", Some(operands.input)),
-        ("context", operands.context),
-        ("output", Some(operands.output)),
-    ];
-    let rows = rows
-        .into_iter()
-        .filter_map(|(name, view)| Some((name, view?)));
-    for (other, view) in rows.chain(operands.weights()) {
-        check(other, &view.span())?;
     }
-    // Masks, lists and the like; its four tensors were among those.
-    for (other, span, _) in NamedSpans::of(&operands.attention, &Goal::Forward).iter() {
-        check(other, span)?;
-    }
-    Ok(())
 }

@@ -2,7 +2,8 @@
 
 use super::operands::{InProjections, MultiHeadOperands, check_tokens};
 use crate::error::{Error, Result};
-use crate::host::Dims;
+use crate::host::{Dims, MAX_SEQUENCE};
+use crate::spans::check_writable;
 
 /// Sizes of a validated multi-head layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,7 +53,19 @@ impl MultiHeadDims {
             let bias = linear.bias.map(|bias| bias.shape);
             check_bias(name, linear.weight.shape, bias)?;
         }
-        MultiHeadDims::new(&shapes, operands.q_heads, operands.kv_heads)
+        let dims = MultiHeadDims::new(&shapes, operands.q_heads, operands.kv_heads)?;
+        let expected = [
+            dims.attention.batch,
+            1,
+            dims.attention.q_len,
+            dims.output_width,
+        ];
+        if operands.output.shape != expected {
+            let expected = format!("{expected:?}");
+            return Err(Error::shape("output", expected, operands.output.shape));
+        }
+        check_writable("output", &operands.output)?;
+        Ok(dims)
     }
 
     /// Sizes from the shapes, which have to fit each other.
@@ -61,6 +74,19 @@ impl MultiHeadDims {
             let expected = "at least one kv head, and query heads a multiple of them";
             let actual = format!("{q_heads} query heads over {kv_heads} kv heads");
             return Err(Error::value("heads", expected, actual));
+        }
+        // Neither heads, rows nor widths can be so many that a product of two overflows.
+        if q_heads > MAX_SEQUENCE {
+            let actual = format!("{q_heads} query heads");
+            return Err(Error::value("heads", "at most 2^30", actual));
+        }
+        let given = [("input", shapes.input)].into_iter();
+        for (operand, shape) in given.chain(shapes.context.map(|context| ("context", context))) {
+            if shape[3] == 0 {
+                let expected = "(B, 1, N, width) with width > 0";
+                return Err(Error::shape(operand, expected, shape));
+            }
+            check_axes(operand, shape)?;
         }
         let [batch, _, q_len, width] = shapes.input;
         let [context_batch, _, kv_len, context_width] = shapes.context.unwrap_or(shapes.input);
@@ -104,11 +130,12 @@ impl MultiHeadDims {
             }
         };
         let [_, _, output_width, concatenated] = shapes.output;
-        if shapes.output[..2] != [1, 1] || concatenated != q_heads * v_dim || output_width == 0 {
-            let inputs = q_heads * v_dim;
+        let inputs = q_heads as u64 * v_dim as u64;
+        if shapes.output[..2] != [1, 1] || concatenated as u64 != inputs || output_width == 0 {
             let expected = format!("(1, 1, out, {inputs}): {q_heads} heads of {v_dim} values");
             return Err(Error::shape("output weight", expected, shapes.output));
         }
+        check_axes("output weight", shapes.output)?;
         let query = [batch, q_heads, q_len, qk_dim];
         let [key, value] = [qk_dim, v_dim].map(|dim| [batch, kv_heads, kv_len, dim]);
         Ok(MultiHeadDims {
@@ -152,6 +179,13 @@ pub(super) fn check_bias(
     }
 }
 
+fn check_axes(operand: &'static str, shape: [usize; 4]) -> Result<()> {
+    match shape.iter().all(|&n| n <= MAX_SEQUENCE) {
+        true => Ok(()),
+        false => Err(Error::shape(operand, "every axis at most 2^30", shape)),
+    }
+}
+
 /// The width of a head whose weight is (1, 1, heads * width, inputs).
 fn head_dim(
     operand: &'static str,
@@ -168,5 +202,6 @@ fn head_dim(
             format!("(1, 1, out, {inputs}) by {source}'s width, out a multiple of {heads} heads");
         return Err(Error::shape(operand, expected, shape));
     }
+    check_axes(operand, shape)?;
     Ok(outputs / heads)
 }

@@ -2,7 +2,7 @@
 
 use super::operands::{InProjections, Linear, MultiHeadOperands, Names, names};
 use super::sizes::MultiHeadDims;
-use crate::host::DType;
+use crate::host::{DType, MAX_SEQUENCE};
 use crate::operands::Operands;
 use crate::place::Home;
 use crate::problem::PHASE;
@@ -99,7 +99,12 @@ impl<'a> Steps<'a> {
             home,
             dtype: DType::F32,
             shape: [d.batch, 1, tokens, width],
-            strides: [tokens * row, tokens * row, row, 1],
+            strides: [
+                tokens.saturating_mul(row),
+                tokens.saturating_mul(row),
+                row,
+                1,
+            ],
             offset: (start + at) / 4,
         };
         // The same rows as heads of `dim` columns.
@@ -208,21 +213,21 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// The same projection as one batch entry, where all rows follow each other: its
-/// tiles are full then.
+/// The same projection as one batch entry, where all rows follow each other and are
+/// not too many for one: its tiles are full then.
 fn as_one_batch(projection: Projection<'_>) -> Projection<'_> {
     let follows = |view: &TensorView<'_>| {
         let [batch, _, rows, _] = view.shape;
-        batch <= 1 || view.strides[0] == rows * view.strides[2]
+        batch <= 1 || view.strides[0] == rows.saturating_mul(view.strides[2])
     };
     let Projection { input, output, .. } = projection;
-    if !follows(&input) || !follows(&output) || input.shape[0] != output.shape[0] {
+    // Both have the same batch entries and rows.
+    let [batch, one, rows, _] = input.shape;
+    let all = batch.saturating_mul(rows);
+    if !follows(&input) || !follows(&output) || all > MAX_SEQUENCE {
         return projection;
     }
-    let joined = |view: TensorView<'_>| {
-        let [batch, one, rows, width] = view.shape;
-        [1, one, batch * rows, width]
-    };
+    let joined = |view: TensorView<'_>| [1, one, all, view.shape[3]];
     Projection {
         input: TensorView {
             shape: joined(input),
