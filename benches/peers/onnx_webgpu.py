@@ -1,7 +1,7 @@
 """ONNX Runtime's attention on its WebGPU provider, timed from host memory to host memory.
 
     pip install onnxruntime-webgpu onnx numpy
-    python onnxruntime.py [HEADS TOKENS HEAD_DIM]
+    python onnx_webgpu.py [HEADS TOKENS HEAD_DIM]
 
 The default is prefill-64 of `wgpu-attention bench`: 8 heads, 512 tokens, head_dim 64,
 f32, no mask. The first run, with compilation, is shown apart; the best of eight others
