@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 /// Attention rollout: how much of each input token, by weights alone, is in each token
 /// after all layers, (n, n), rows summing to 1. `layers` are the weights of each, first
 /// layer first, of self-attention over the same n tokens; heads are averaged before
-/// ([`super::mean_over_heads`]).
+/// ([`mean_over_heads`](super::mean_over_heads)).
 ///
 /// The product A_L .. A_2 A_1 of Abnar and Zuidema (2020, *Quantifying Attention Flow in
 /// Transformers*), where A is (W + I) / 2, the I for the residual connection, each row

@@ -164,7 +164,7 @@ impl<'a> Row<'a> {
     /// has no numbers has no keys here.
     ///
     /// `contributions` are (keys): W(i, j) |V_j|, W(i, j) |V_j W_O^(h)|, or
-    /// [`super::Contributions::sizes`].
+    /// [`Contributions::sizes`](super::Contributions::sizes).
     ///
     /// # Errors
     /// [`Error::Shape`] if there are not as many contributions as weights.
