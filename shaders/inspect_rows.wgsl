@@ -82,7 +82,9 @@ fn main(
         if is_visible(row, j) {
             let s = modified(row, j, raw);
             let half = 0.5 * s - 0.5 * state.maximum;
-            let p = exp_difference(s, state.maximum) * state.factor;
+            // One adapter's exp2() makes a number of NaN.
+            let no_number = (bitcast<u32>(s) & 0x7fffffffu) > 0x7f800000u;
+            let p = select(exp_difference(s, state.maximum) * state.factor, s, no_number);
             squares += (raw - mean) * (raw - mean);
             mass += p;
             logs += p * (2.0 * select(half, -64.0, half < -64.0) - state.log_sum);
@@ -138,14 +140,14 @@ fn main(
     }
 
     // The largest of those after the last one, in the order of weights.
-    var last = 3.0e38;
+    var last = 0.0;
     var last_key = 0u;
     for (var n = 0u; n < params.top; n++) {
         var best = -1.0;
         var key = NO_KEY;
         for (var j = lane; j < params.kv_len; j += 64u) {
             let p = bitcast<f32>(scores[base + j]);
-            let is_after = p < last || (p == last && j > last_key);
+            let is_after = n == 0u || p < last || (p == last && j > last_key);
             if is_after && p > best && p >= 0.0 {
                 best = p;
                 key = j;

@@ -512,3 +512,52 @@ fn a_weight_whose_gram_matrices_fit_nowhere() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("gram matrices"), "{error}");
 }
+
+/// A NaN in a query reaches the weights of its row, and no excluded pair or other row.
+#[test]
+fn nan_stays_in_its_row() {
+    let mut case = generate(3, Shape::f32([1, 2, 12, 8], 1, 12, 8), &[Feature::Causal]);
+    // Head 1, row 5.
+    case.query.set((12 + 5) * 8 + 2, f32::NAN);
+    let uploaded = upload(&case, &Inspection::default());
+    for quantity in [WEIGHTS, Quantity::Contribution] {
+        let all = uploaded.pairs(&all_pairs(&case, quantity)).unwrap();
+        for (n, w) in all.iter().enumerate() {
+            let [h, i, j] = [n / 144, n / 12 % 12, n % 12];
+            match (j <= i, (h, i) == (1, 5)) {
+                (false, _) => assert_eq!(*w, 0.0, "{h} {i} {j}"),
+                (true, is_its_row) => assert_eq!(w.is_nan(), is_its_row, "{h} {i} {j}: {w}"),
+            }
+        }
+    }
+    let rows = Rows {
+        region: whole(&case),
+        top: 1,
+        first_keys: 1,
+    };
+    for (n, row) in uploaded.rows(&rows).unwrap().iter().enumerate() {
+        assert_eq!(row.mass.is_nan(), n == 12 + 5, "{n}: {row:?}");
+    }
+    for (n, mass) in uploaded.received(&whole(&case)).unwrap().iter().enumerate() {
+        assert_eq!(mass.is_nan(), n >= 12 && n - 12 <= 5, "{n}: {mass}");
+    }
+}
+
+/// Weights that a wrong LSE makes infinite are the largest.
+#[test]
+fn infinite_weights_are_listed() {
+    let case = generate(3, Shape::f32([1, 1, 2, 8], 1, 7, 8), &[]);
+    let inspection = Inspection {
+        lse: Some(&[-1000.0, 0.0]),
+        ..Inspection::default()
+    };
+    let rows = Rows {
+        region: whole(&case),
+        top: 3,
+        first_keys: 0,
+    };
+    let rows = upload(&case, &inspection).rows(&rows).unwrap();
+    assert_eq!(rows[0].largest(), f32::INFINITY);
+    let keys: Vec<u32> = rows[0].top.iter().map(|top| top.key).collect();
+    assert_eq!(keys, [0, 1, 2]);
+}

@@ -42,7 +42,9 @@ fn shown(row: Row, i: u32, j: u32, raw: vec4<f32>, sequence: Sequence, state: St
     if params.stage == STAGE_MASKED {
         return bitcast<vec4<f32>>(select(vec4<u32>(NEGATIVE_INFINITY_BITS), bitcast<vec4<u32>>(s), visible));
     }
-    let weight = exp_difference4(s, state.maximum) * state.factor;
+    // One adapter's exp2() makes a number of NaN.
+    let no_number = (bitcast<vec4<u32>>(s) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+    let weight = select(exp_difference4(s, state.maximum) * state.factor, s, no_number);
     let x = select(weight, weight * norm, params.stage == STAGE_CONTRIBUTIONS);
     return select(vec4<f32>(), x, visible);
 }
