@@ -3,7 +3,7 @@
 // of them.
 //
 // In range: n < count; the plan binds `source` up to word source + count, and
-// `aux` whole, which the lists fill without overlap (src/aux.rs). No loop, no
+// `aux` whole, which the lists fill without overlap (src/aux_layout.rs). No loop, no
 // division.
 
 struct CopyParams {

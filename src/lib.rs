@@ -123,7 +123,7 @@
 #![deny(unsafe_code)]
 
 mod attention;
-mod aux;
+mod aux_layout;
 #[cfg(all(feature = "blocking", not(target_family = "wasm")))]
 mod blocking;
 mod call;

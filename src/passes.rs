@@ -1,6 +1,6 @@
 //! The dispatches of a plan: uniforms, bindings and grids.
 
-use crate::aux::AuxLayout;
+use crate::aux_layout::AuxLayout;
 use crate::caps::DeviceCaps;
 use crate::host::Polarity;
 use crate::inspect;

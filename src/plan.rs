@@ -15,7 +15,7 @@ use crate::requirements::{check_device, check_lists};
 use crate::specialization::{Lanes, Specialization, canonical};
 use crate::split::{holds_scores, split};
 use crate::tiling::{column_runs, loads};
-use crate::{aux::AuxLayout, passes};
+use crate::{aux_layout::AuxLayout, passes};
 
 /// Choices that a caller may take out of the planner's hands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

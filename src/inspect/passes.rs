@@ -1,6 +1,6 @@
 //! The dispatches of an inspection.
 
-use crate::aux::AuxLayout;
+use crate::aux_layout::AuxLayout;
 use crate::caps::DeviceCaps;
 use crate::host::DType;
 use crate::kernel::{Kernel, Shader, Slot, dtype_code};
