@@ -13,6 +13,7 @@ use crate::params::{LANES, lane_tile, tile};
 use crate::passes::rule_set;
 use crate::problem::{Goal, Problem};
 use crate::specialization::{Loads, RuleSet};
+use crate::split::MOST_SUMMARY_ROWS;
 use crate::tiling::{Tiling, loads};
 
 /// An upper bound of the iterations of one invocation, with a few percent to
@@ -87,7 +88,7 @@ fn inspection(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> u64 {
     let sums = 8 + DISTANCE_BINS as u64 + rows.top as u64;
     let summary = (4 + rows.top as u64) * steps + 4 * DISTANCE_BINS as u64 + 8 * sums;
     let keys = match problem.received {
-        Some(_) => rows.region.rows.len().min(1 << 15) as u64 + 2,
+        Some(_) => rows.region.rows.len().min(MOST_SUMMARY_ROWS) as u64 + 2,
         None => 0,
     };
     pairs.max(summary).max(keys)

@@ -113,18 +113,7 @@ pub(crate) fn attention(
         params.row_tiles = row_tiles;
         params.column_tiles = column_tiles;
         params.workgroups = workgroups;
-        let bind = |&(slot, _): &(Slot, _)| Bind {
-            slot,
-            range: bound(problem, slot, &found, aux),
-        };
-        Pass {
-            shader,
-            specialization: Specialization::GENERAL,
-            grid: fold(u64::from(workgroups), caps),
-            uniform: Uniform::Attention(params),
-            binds: shader.slots().iter().map(bind).collect(),
-            source: None,
-        }
+        dispatch(problem, shader, params, &found, aux, caps)
     };
     let tiles = row_tiles * heads;
     match (kernel, &problem.goal) {
@@ -154,6 +143,29 @@ pub(crate) fn attention(
             }
             passes
         }
+    }
+}
+
+/// One dispatch of `params.workgroups` workgroups.
+pub(crate) fn dispatch(
+    problem: &Problem,
+    shader: Shader,
+    params: Params,
+    slabs: &[(&'static str, Slab)],
+    aux: &AuxLayout,
+    caps: &DeviceCaps,
+) -> Pass {
+    let bind = |&(slot, _): &(Slot, _)| Bind {
+        slot,
+        range: bound(problem, slot, slabs, aux),
+    };
+    Pass {
+        shader,
+        specialization: Specialization::GENERAL,
+        grid: fold(u64::from(params.workgroups), caps),
+        uniform: Uniform::Attention(params),
+        binds: shader.slots().iter().map(bind).collect(),
+        source: None,
     }
 }
 
@@ -188,7 +200,7 @@ pub(crate) fn bound(
 }
 
 /// Folds a number of workgroups into two dimensions.
-pub(crate) fn fold(workgroups: u64, caps: &DeviceCaps) -> [u32; 2] {
+fn fold(workgroups: u64, caps: &DeviceCaps) -> [u32; 2] {
     let most = u64::from(caps.max_compute_workgroups_per_dimension).max(1);
     if workgroups <= most {
         return [workgroups as u32, 1];

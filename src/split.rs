@@ -24,7 +24,7 @@ const STAGED_WORKSPACE: u64 = 64 << 20;
 
 /// Rows of a chunk of summaries: a loop goes over them, and some drivers end long
 /// ones (src/loops.rs).
-const MOST_SUMMARY_ROWS: usize = 1 << 15;
+pub(crate) const MOST_SUMMARY_ROWS: usize = 1 << 15;
 
 impl Chunk {
     /// Score pairs of the chunk.

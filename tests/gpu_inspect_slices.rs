@@ -561,3 +561,61 @@ fn infinite_weights_are_listed() {
     let keys: Vec<u32> = rows[0].top.iter().map(|top| top.key).collect();
     assert_eq!(keys, [0, 1, 2]);
 }
+
+/// Long rows are right, or refused: some drivers end long loops silently.
+#[test]
+fn long_rows_are_right_or_refused() {
+    for keys in [50_000, 262_144] {
+        let (query, key) = ([0.5f32; 2], vec![0.25f32; keys]);
+        let tensor = |list, n| Tensor::f32(list, [1, 1, n, 1]).unwrap();
+        let inputs = Inputs::new(tensor(&query, 2), tensor(&key, keys), tensor(&key, keys));
+        let options = Options::default();
+        let lse = 0.5 * 0.25 + (keys as f32).ln();
+        let inspection = Inspection {
+            lse: Some(&[lse; 2]),
+            ..Inspection::default()
+        };
+        let uploaded = gpu()
+            .upload_inspection(&inputs, &options, &inspection)
+            .unwrap();
+        let region = Region {
+            batches: 0..1,
+            heads: 0..1,
+            rows: 0..2,
+        };
+        for top in [1, 16] {
+            let rows = Rows {
+                region: region.clone(),
+                top,
+                first_keys: 1,
+            };
+            match uploaded.rows(&rows) {
+                Err(error) => assert!(error.is_unsupported(), "{keys}, {top}: {error}"),
+                Ok(rows) => {
+                    for row in rows {
+                        let n = keys as f32;
+                        assert_eq!(row.visible, n, "{keys}, {top}");
+                        assert!((row.mass - 1.0).abs() < 1e-4, "{keys}, {top}: {row:?}");
+                        assert!(
+                            (row.entropy - n.ln()).abs() < 1e-3,
+                            "{keys}, {top}: {row:?}"
+                        );
+                        let listed: Vec<u32> = row.top.iter().map(|top| top.key).collect();
+                        let first: Vec<u32> = (0..top as u32).collect();
+                        assert_eq!(listed, first, "{keys}, {top}");
+                        let sum: f32 = row.distance_mass.iter().sum();
+                        assert!((sum - 1.0).abs() < 1e-4, "{keys}, {top}: {row:?}");
+                    }
+                }
+            }
+        }
+        let pairs = Pairs {
+            quantity: WEIGHTS,
+            region: region.clone(),
+            keys: keys - 3..keys,
+        };
+        for w in uploaded.pairs(&pairs).unwrap() {
+            assert!((w * keys as f32 - 1.0).abs() < 1e-5, "{keys}: {w}");
+        }
+    }
+}

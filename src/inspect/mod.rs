@@ -191,7 +191,6 @@ pub(crate) fn output_shape(
             return Ok(None);
         }
     };
-    region.check(dims)?;
     if let Some(norms) = &operands.norms {
         check_f32("norms", norms)?;
         let of = |heads| [dims.batch, heads, dims.kv_len, 1];

@@ -5,10 +5,9 @@ use crate::caps::DeviceCaps;
 use crate::host::DType;
 use crate::kernel::{Kernel, Shader, Slot, dtype_code};
 use crate::params::{LANES, Params, lane_tile, rules};
-use crate::passes::{bound, fold, params};
-use crate::plan::{Bind, Pass, Uniform};
+use crate::passes::{bound, dispatch, params};
+use crate::plan::{Bind, Pass};
 use crate::problem::{Goal, Problem};
-use crate::specialization::Specialization;
 use crate::split::{Chunk, slabs};
 use crate::tiling::Tiling;
 
@@ -32,18 +31,7 @@ pub(crate) fn inspection(
             workgroups,
             ..params
         };
-        let bind = |&(slot, _): &(Slot, _)| Bind {
-            slot,
-            range: bound(problem, slot, &found, aux),
-        };
-        Pass {
-            shader,
-            specialization: Specialization::GENERAL,
-            grid: fold(u64::from(workgroups), caps),
-            uniform: Uniform::Attention(params),
-            binds: shader.slots().iter().map(bind).collect(),
-            source: None,
-        }
+        dispatch(problem, shader, params, &found, aux, caps)
     };
     let tiling = Tiling::of(kernel, problem.dims.v_dim, caps);
     let row_tiles = rows.div_ceil(tiling.rows);
