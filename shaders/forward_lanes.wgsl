@@ -8,7 +8,8 @@
 // broadcast: one load feeds 4 * SUBGROUP rows. Scores and weights stay in
 // registers; the output lies in workgroup memory, each lane's rows its own, so
 // that no barrier is needed and the body does not depend on the head size.
-// #for repeats its lines with $name counting from 0 (src/shader.rs).
+// #for repeats its lines with $name counting from 0, #if keeps or drops them
+// (src/shader.rs).
 
 const ROWS: u32 = 4u * SUBGROUP;
 const KEYS: u32 = GROUPS * SUBGROUP;
@@ -44,16 +45,6 @@ fn is_not_finite(x: vec4<f32>) -> vec4<bool> {
 
 const EXPONENT_BITS: u32 = 0x7f800000u;
 
-// The sum of a row's finite values plus those which are not: each word has the
-// bits of the keys whose value is no number, is above all numbers, or below.
-fn add_not_finite(sum: vec4<f32>, visible: vec4<u32>, none: u32, above: u32, below: u32) -> vec4<f32> {
-    // WGSL has no constant for it.
-    let top = bitcast<f32>(select(EXPONENT_BITS, 0u, params.workgroups == 0u));
-    var x = select(sum, sum + top, (visible & vec4<u32>(above)) != vec4<u32>());
-    x = select(x, x - top, (visible & vec4<u32>(below)) != vec4<u32>());
-    return select(x, vec4<f32>(top - top), (visible & vec4<u32>(none)) != vec4<u32>());
-}
-
 @compute @workgroup_size(SUBGROUP)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -83,7 +74,9 @@ fn main(
     let starts = vec4<u32>(query_base) + (i - params.row_first) * params.query.row;
 #for r in 4
     let interval_$r = row_interval(i[$r], sequence);
+#if ALL_RULES
     let row_$r = load_row(id.batch, id.head, i[$r], sequence);
+#end
 #end
     let keys_first = vec4<u32>(interval_0.x, interval_1.x, interval_2.x, interval_3.x);
     let keys_end = vec4<u32>(interval_0.y, interval_1.y, interval_2.y, interval_3.y);
@@ -98,6 +91,7 @@ fn main(
     for (var first = keys.x - keys.x % KEYS; first < keys.y; first += KEYS) {
         // Who sees whom: bit k of a row's word is key first + k.
         var visible = bits_before(keys_end, first) & ~bits_before(keys_first, first);
+#if ALL_RULES
         for (var r = 0u; r < select(0u, params.trips_rows, has(PAIR_RULES)); r++) {
             let row = load_row(id.batch, id.head, i[r], sequence);
             var word = 0u;
@@ -106,6 +100,7 @@ fn main(
             }
             visible = select(visible, vec4<u32>(word), vec4<u32>(r) == vec4<u32>(0u, 1u, 2u, 3u));
         }
+#end
         let live = subgroupAny(any(visible != vec4<u32>()));
         computed += select(0u, 1u, live);
 
@@ -118,28 +113,16 @@ fn main(
         var s_$g_$l = vec4<f32>();
 #end
 #end
-        let key_rows = vec4<u32>(key_0, key_1, key_2, key_3);
         let value_rows = vec4<u32>(value_0, value_1, value_2, value_3);
         let depth_trips = select(1u, query_chunks, live);
         var c = 0u;
         loop {
-#for g in GROUPS
-            var q_$g: vec4<f32>;
-            var k_$g: vec4<f32>;
+#for r in 4
+            let q_$r = query_chunk(starts[$r], c);
 #end
-            var n = 0u;
-            loop {
-                let q = query_chunk(starts[n], c);
-                let k = key_chunk(key_rows[n], c);
 #for g in GROUPS
-                q_$g = select(q_$g, q, n == $gu);
-                k_$g = select(k_$g, k, n == $gu);
+            let k_$g = key_chunk(key_$g, c);
 #end
-                continuing {
-                    n++;
-                    break if n >= params.trips_rows;
-                }
-            }
 #for d in DIMS
             let q_of_$d = vec4<f32>(q_0[$d], q_1[$d], q_2[$d], q_3[$d]);
 #end
@@ -160,6 +143,7 @@ fn main(
         s_$g_$l *= params.scale;
 #end
 #end
+#if ALL_RULES
         // Modifiers: one key a trip, picked and put back by selects.
         for (var k = 0u; k < select(0u, params.trips_keys, live && has(SCORE_RULES)); k++) {
             var s = vec4<f32>();
@@ -181,6 +165,7 @@ fn main(
 #end
 #end
         }
+#end
 
         // Online softmax of 4 rows; what a row does not see gets weight 0.
         var top = maximum;
@@ -209,10 +194,10 @@ fn main(
         loop {
             let slot = c * DIMS * SUBGROUP + lane;
 #for g in GROUPS
-            let v_$g = value_chunk(value_$g, c);
-            let broken_$g = is_not_finite(v_$g);
-            let finite_$g = select(v_$g, vec4<f32>(), broken_$g);
-            broken |= any(broken_$g);
+            let raw_$g = value_chunk(value_$g, c);
+            let unfit_$g = is_not_finite(raw_$g);
+            let v_$g = select(raw_$g, vec4<f32>(), unfit_$g);
+            broken |= any(unfit_$g);
 #end
 #for d in DIMS
             var o_$d = narrow_cell(wg_output[slot + $du * SUBGROUP]) * shrink;
@@ -220,7 +205,7 @@ fn main(
 #for g in GROUPS
 #for l in SUBGROUP
 #for d in DIMS
-            o_$d = fma(s_$g_$l, vec4<f32>(subgroupBroadcast(finite_$g[$d], $lu)), o_$d);
+            o_$d = fma(s_$g_$l, vec4<f32>(subgroupBroadcast(v_$g[$d], $lu)), o_$d);
 #end
 #end
 #end
@@ -232,27 +217,18 @@ fn main(
                 break if c >= column_trips;
             }
         }
-        // It is added to the rows that see it.
-        for (c = 0u; c < select(0u, value_chunks, subgroupAny(broken)); c++) {
-            let slot = c * DIMS * SUBGROUP + lane;
-#for d in DIMS
-            var none_$d = 0u;
-            var above_$d = 0u;
-            var below_$d = 0u;
-#end
-#for g in GROUPS
-            let v_$g = value_chunk(value_rows[$g], c);
-#for d in DIMS
-            let bits_$g_$d = bitcast<u32>(v_$g[$d]);
-            none_$d |= subgroupBallot((bits_$g_$d & 0x7fffffffu) > EXPONENT_BITS).x << ($gu * SUBGROUP);
-            above_$d |= subgroupBallot(bits_$g_$d == EXPONENT_BITS).x << ($gu * SUBGROUP);
-            below_$d |= subgroupBallot(bits_$g_$d == NEGATIVE_INFINITY_BITS).x << ($gu * SUBGROUP);
-#end
-#end
-#for d in DIMS
-            let old_$d = narrow_cell(wg_output[slot + $du * SUBGROUP]);
-            wg_output[slot + $du * SUBGROUP] = to_cell(add_not_finite(old_$d, visible, none_$d, above_$d, below_$d));
-#end
+        // It is added to the rows that see it: here time is of no matter.
+        for (c = 0u; c < select(0u, columns, subgroupAny(broken)); c++) {
+            let slot = c * SUBGROUP + lane;
+            var o = narrow_cell(wg_output[slot]);
+            for (var g = 0u; g < params.trips_rows; g++) {
+                let v = value_chunk(value_rows[g], c / DIMS)[c % DIMS];
+                for (var l = 0u; l < params.trips_keys / GROUPS; l++) {
+                    let x = vec4<f32>(subgroupShuffle(v, l));
+                    o = select(o, o + x, is_not_finite(x) & seen_by(visible, g * SUBGROUP + l));
+                }
+            }
+            wg_output[slot] = to_cell(o);
         }
     }
 
@@ -270,13 +246,11 @@ fn main(
             }
             let output_row = query_head(params.output, id) + (rows[r] - params.row_first) * params.output.row + column;
             for (var c = 0u; c < columns; c += 4u) {
-                let last = columns - 1u;
-                let x = vec4<f32>(
-                    narrow_cell(wg_output[c * SUBGROUP + lane])[r],
-                    narrow_cell(wg_output[min(c + 1u, last) * SUBGROUP + lane])[r],
-                    narrow_cell(wg_output[min(c + 2u, last) * SUBGROUP + lane])[r],
-                    narrow_cell(wg_output[min(c + 3u, last) * SUBGROUP + lane])[r],
-                );
+                var x = vec4<f32>();
+                for (var n = 0u; n < params.trips_rows; n++) {
+                    let cell = narrow_cell(wg_output[min(c + n, columns - 1u) * SUBGROUP + lane]);
+                    x = select(x, vec4<f32>(cell[r]), vec4<u32>(n) == vec4<u32>(0u, 1u, 2u, 3u));
+                }
                 let o = x * end.factor;
                 // No -0, whose sign could tell what was hidden.
                 store_run(output_row + c, min(4u, columns - c), select(o, vec4<f32>(), vec4<bool>(end.factor < 0.0) | (o == vec4<f32>())));

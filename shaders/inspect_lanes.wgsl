@@ -9,7 +9,7 @@
 // of a row are below ceil(qk_dim / DIMS); so `query`, `key` and `stats` are read
 // within the boxes that the plan binds (src/split.rs). `bias` and `mask_words` with
 // staged_softmax's argument, a bias and a norm at min(j, kv_len - 1). What is stored
-// is guarded. n and r are below 4, as trips_rows is. Loops: the trips, and at most
+// is guarded. r is below 4, as trips_rows is. Loops: the trips, and at most
 // ceil(qk_dim / DIMS), at least 1. Divisors as in grid.wgsl.
 
 const ROWS: u32 = 4u * SUBGROUP;
@@ -43,6 +43,9 @@ fn main(
 #end
     let maximum = vec4<f32>(state_0.maximum, state_1.maximum, state_2.maximum, state_3.maximum);
     let factor = vec4<f32>(state_0.factor, state_1.factor, state_2.factor, state_3.factor);
+#for g in GROUPS
+    let k_row_$g = key_base + min(first + $gu * SUBGROUP + lane, params.key_end - 1u) * params.key.row;
+#end
 
     // Key group * SUBGROUP + 4 * quad + m.
 #for g in GROUPS
@@ -55,29 +58,12 @@ fn main(
     let chunks = select((params.qk_dim + DIMS - 1u) / DIMS, 1u, is_hidden);
     var c = 0u;
     loop {
-#for g in 4
-        var x_$g: vec4<f32>;
+#for r in 4
+        let x_$r = query_chunk(starts[$r], c);
 #end
 #for g in GROUPS
-        var k_$g: vec4<f32>;
+        let k_$g = key_chunk(k_row_$g, c);
 #end
-        // A loop with selects and not 8 loads: compilation time goes by loads.
-        var n = 0u;
-        loop {
-            let x = query_chunk(starts[n], c);
-#for g in 4
-            x_$g = select(x_$g, x, n == $gu);
-#end
-            let j = min(first + n * SUBGROUP + lane, params.key_end - 1u);
-            let k = key_chunk(key_base + j * params.key.row, c);
-#for g in GROUPS
-            k_$g = select(k_$g, k, n == $gu);
-#end
-            continuing {
-                n++;
-                break if n >= params.trips_rows;
-            }
-        }
 #for d in DIMS
         let x_of_$d = vec4<f32>(x_0[$d], x_1[$d], x_2[$d], x_3[$d]);
 #end

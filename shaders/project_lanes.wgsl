@@ -13,7 +13,7 @@
 // In range: rows are clamped below row_end and outputs below kv_len, chunks of a row
 // are below ceil(qk_dim / DIMS), so that `query` and `key` are read within the boxes
 // that the plan binds (src/split.rs); what is stored is guarded by both, and a bias
-// is read at min(j, kv_len - 1). n and r are below 4, as trips_rows is. Loops: the
+// is read at min(j, kv_len - 1). r is below 4, as trips_rows is. Loops: the
 // trips, and ceil(qk_dim / DIMS), at least 1. Divisors as in grid.wgsl: column_tiles,
 // row_tiles, heads and group are at least 1.
 
@@ -39,6 +39,9 @@ fn main(
     let rows = vec4<u32>(row_first + lane) + vec4<u32>(0u, SUBGROUP, 2u * SUBGROUP, 3u * SUBGROUP);
     let i = min(rows, vec4<u32>(params.row_end - 1u));
     let starts = vec4<u32>(query_head(params.query, id)) + (i - params.row_first) * params.query.row;
+#for g in GROUPS
+    let w_row_$g = weight_base + min(first + $gu * SUBGROUP + lane, params.kv_len - 1u) * params.key.row;
+#end
 
     // Output group * SUBGROUP + 4 * quad + m.
 #for g in GROUPS
@@ -51,29 +54,12 @@ fn main(
     let chunks = (params.qk_dim + DIMS - 1u) / DIMS;
     var c = 0u;
     loop {
-#for g in 4
-        var x_$g: vec4<f32>;
+#for r in 4
+        let x_$r = query_chunk(starts[$r], c);
 #end
 #for g in GROUPS
-        var w_$g: vec4<f32>;
+        let w_$g = key_chunk(w_row_$g, c);
 #end
-        // A loop with selects and not 8 loads: compilation time goes by loads.
-        var n = 0u;
-        loop {
-            let x = query_chunk(starts[n], c);
-#for g in 4
-            x_$g = select(x_$g, x, n == $gu);
-#end
-            let j = min(first + n * SUBGROUP + lane, params.kv_len - 1u);
-            let w = key_chunk(weight_base + j * params.key.row, c);
-#for g in GROUPS
-            w_$g = select(w_$g, w, n == $gu);
-#end
-            continuing {
-                n++;
-                break if n >= params.trips_rows;
-            }
-        }
 #for d in DIMS
         let x_of_$d = vec4<f32>(x_0[$d], x_1[$d], x_2[$d], x_3[$d]);
 #end

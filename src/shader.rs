@@ -11,7 +11,8 @@
 //! ```
 //!
 //! repeats the lines between with `$d` replaced by 0, 1, ... The count is a
-//! number or one of [`Specialization::counts`].
+//! number or one of [`Specialization::counts`]. Lines from `#if COUNT` to `#end`
+//! are left out where the count is 0.
 
 use std::fmt::Write as _;
 
@@ -112,7 +113,7 @@ fn expand<'a>(
     let mut at = 0;
     while let Some(&(number, line)) = lines.get(at) {
         at += 1;
-        let Some((name, count)) = loop_head(line, key) else {
+        let Some((name, count)) = block_head(line, key) else {
             let text = bound.iter().fold(line.to_owned(), |text, (name, value)| {
                 text.replace(&format!("${name}"), &value.to_string())
             });
@@ -121,6 +122,12 @@ fn expand<'a>(
         };
         let body = &lines[at..at + body_len(&lines[at..])];
         at += body.len() + 1;
+        let Some(name) = name else {
+            if count > 0 {
+                expand(composed, file, body, key, bound);
+            }
+            continue;
+        };
         for value in 0..count {
             bound.push((name, value));
             expand(composed, file, body, key, bound);
@@ -129,19 +136,22 @@ fn expand<'a>(
     }
 }
 
-/// Name and count of a line `#for NAME in COUNT`.
-fn loop_head(line: &str, key: Specialization) -> Option<(&str, u32)> {
-    let (name, count) = line.strip_prefix("#for ")?.split_once(" in ")?;
+/// Name and count of a line `#for NAME in COUNT`, count alone of a line `#if COUNT`.
+fn block_head(line: &str, key: Specialization) -> Option<(Option<&str>, u32)> {
+    let (name, count) = match line.strip_prefix("#for ") {
+        Some(head) => head.split_once(" in ").map(|(name, n)| (Some(name), n))?,
+        None => (None, line.strip_prefix("#if ")?),
+    };
     let named = key.counts().into_iter().find(|(n, _)| *n == count);
     let count = named.map_or_else(|| count.parse().ok(), |(_, value)| Some(value))?;
     Some((name, count))
 }
 
-/// Lines before the `#end` that closes a loop.
+/// Lines before the `#end` that closes a block.
 fn body_len(lines: &[(u32, &str)]) -> usize {
     let mut depth = 1;
     let closes = |(_, line): &(u32, &str)| {
-        if line.starts_with("#for ") {
+        if line.starts_with("#for ") || line.starts_with("#if ") {
             depth += 1;
         } else if *line == "#end" {
             depth -= 1;
@@ -149,6 +159,6 @@ fn body_len(lines: &[(u32, &str)]) -> usize {
         depth == 0
     };
     let end = lines.iter().position(closes);
-    // A loop without an end reaches to the file's end; naga then rejects it.
+    // A block without an end reaches to the file's end; naga then rejects it.
     end.unwrap_or(lines.len().saturating_sub(1))
 }

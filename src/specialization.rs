@@ -93,14 +93,16 @@ impl Specialization {
         count_tiles: false,
     };
 
-    /// Names that `#for` may count to, which are constants of the text too.
-    pub(crate) fn counts(self) -> [(&'static str, u32); 4] {
+    /// Names that `#for` may count to and `#if` ask for, which are constants of the
+    /// text too.
+    pub(crate) fn counts(self) -> [(&'static str, u32); 5] {
         let dims = if self.loads == Loads::Words { 1 } else { 4 };
         [
             ("SUBGROUP", self.lanes.count()),
             ("QUADS", self.lanes.count() / 4),
             ("GROUPS", lane_tile::GROUPS),
             ("DIMS", dims),
+            ("ALL_RULES", u32::from(self.rules == RuleSet::All)),
         ]
     }
 }
