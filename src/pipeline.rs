@@ -27,6 +27,8 @@ type Key = (Shader, Specialization, bool);
 #[derive(Debug)]
 pub(crate) struct Pipelines {
     made: Mutex<HashMap<Key, Arc<Pipeline>>>,
+    /// Texts in the place of the composed ones, by [`Specialization::file_stem`].
+    texts: HashMap<String, String>,
     /// Where the driver keeps what can be saved, if the device has such a thing.
     saved: Mutex<Option<wgpu::PipelineCache>>,
 }
@@ -36,8 +38,15 @@ impl Pipelines {
     pub fn new(saved: Option<wgpu::PipelineCache>) -> Self {
         Pipelines {
             made: Mutex::default(),
+            texts: HashMap::new(),
             saved: Mutex::new(saved),
         }
+    }
+
+    /// The same with texts of its own for some shaders, by their files' stems.
+    pub fn with_texts(mut self, texts: HashMap<String, String>) -> Self {
+        self.texts = texts;
+        self
     }
 
     /// The driver's cache.
@@ -59,12 +68,26 @@ impl Pipelines {
         }
         let label = key.0.name();
         let made = scoped(device, format_args!("creating pipeline {label}"), || {
-            create(device, key, self.saved().as_ref())
+            let module = self.module(device, key);
+            create(device, key, &module, self.saved().as_ref())
         })?;
         Ok(lock(&self.made)
             .entry(key)
             .or_insert(Arc::new(made))
             .clone())
+    }
+
+    /// The shader module; a text of its own runs with all checks.
+    fn module(&self, device: &wgpu::Device, key: Key) -> wgpu::ShaderModule {
+        let (shader, specialization, checked) = key;
+        let own = match self.texts.is_empty() {
+            true => None,
+            false => self.texts.get(&specialization.file_stem(shader)),
+        };
+        let text = own.cloned();
+        let checked = checked || own.is_some();
+        let text = text.unwrap_or_else(|| compose(shader, specialization).text);
+        module(device, shader, text, checked)
     }
 
     /// Number of pipelines made so far.
@@ -80,11 +103,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn create(
     device: &wgpu::Device,
-    (shader, specialization, checked): Key,
+    (shader, specialization, _): Key,
+    module: &wgpu::ShaderModule,
     cache: Option<&wgpu::PipelineCache>,
 ) -> Pipeline {
     let label = Some(shader.name());
-    let module = module(device, shader, specialization, checked);
     let buffer = |binding: u32, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
         binding,
         visibility: wgpu::ShaderStages::COMPUTE,
@@ -113,7 +136,7 @@ fn create(
     let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
         label,
         layout: Some(&pipeline_layout),
-        module: &module,
+        module,
         entry_point: Some("main"),
         compilation_options: wgpu::PipelineCompilationOptions {
             // Every kernel writes its workgroup memory before it reads it.
@@ -130,12 +153,12 @@ fn create(
 fn module(
     device: &wgpu::Device,
     shader: Shader,
-    specialization: Specialization,
+    text: String,
     checked: bool,
 ) -> wgpu::ShaderModule {
     let descriptor = wgpu::ShaderModuleDescriptor {
         label: Some(shader.name()),
-        source: wgpu::ShaderSource::Wgsl(compose(shader, specialization).text.into()),
+        source: wgpu::ShaderSource::Wgsl(text.into()),
     };
     if checked {
         return device.create_shader_module(descriptor);

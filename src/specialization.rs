@@ -135,6 +135,9 @@ impl Specialization {
             Loads::WideChunks => stem += ".wide",
         }
         if shader.broadcasts() {
+            if self.loads != Loads::Words && self.query_dtype != self.kv_dtype {
+                stem += ".f32query";
+            }
             stem += &format!(".{}lanes", self.lanes.count());
         }
         if self.rules == RuleSet::Intervals {

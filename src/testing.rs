@@ -2,6 +2,7 @@
 //! layouts that the shaders repeat, and the inside of plans. Not for callers.
 #![allow(missing_docs)]
 
+use std::collections::HashMap;
 use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::error::Result;
 use crate::host::DType;
 use crate::kernel::{Shader, Slot, dtype_code};
 use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
+use crate::pipeline::Pipelines;
 use crate::plan::{Plan, Uniform};
 use crate::problem::Problem;
 use crate::stage::Stage;
@@ -198,6 +200,17 @@ pub fn as_in_a_browser(attention: &Attention) -> Result<Attention> {
     let mut attention = Attention::new(attention.device(), attention.queue())?;
     if let Some(shared) = Arc::get_mut(&mut attention.shared) {
         shared.caps.checks_writable_aliasing = true;
+    }
+    Ok(attention)
+}
+
+/// Attention on the same device that makes pipelines of given texts in the place of
+/// its own: WGSL by the stem of the file that `shaders --out` writes. To measure
+/// kernels with parts taken out.
+pub fn with_texts(attention: &Attention, texts: HashMap<String, String>) -> Result<Attention> {
+    let mut attention = Attention::new(attention.device(), attention.queue())?;
+    if let Some(shared) = Arc::get_mut(&mut attention.shared) {
+        shared.pipelines = Arc::new(Pipelines::new(None).with_texts(texts));
     }
     Ok(attention)
 }

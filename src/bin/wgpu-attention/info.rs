@@ -116,6 +116,7 @@ fn describe(adapter: &wgpu::Adapter) -> Value {
             false => "no subgroups".to_owned(),
         },
         "shader_f16": has(wgpu::Features::SHADER_F16),
+        "shader_int64": has(wgpu::Features::SHADER_INT64),
         "timestamp_query": has(wgpu::Features::TIMESTAMP_QUERY),
         "cooperative_matrix": has(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
     })

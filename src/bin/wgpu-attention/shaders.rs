@@ -54,6 +54,9 @@ pub struct ShadersArgs {
     /// Lanes of every subgroup, for kernels that need subgroups [default: none].
     #[arg(long, value_name = "LANES")]
     subgroup_size: Option<u32>,
+    /// The device has the feature SHADER_INT64.
+    #[arg(long)]
+    int64: bool,
     /// Binds every buffer read_write, as for inputs that share a buffer with
     /// the output.
     #[arg(long)]
@@ -134,6 +137,7 @@ fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
     let mut caps = DeviceCaps::webgpu_default();
     caps.subgroup_size = args.subgroup_size;
     caps.min_subgroup_size = args.subgroup_size;
+    caps.shader_int64 = args.int64;
     Ok(Plan::new(&problem, &caps, &options)?)
 }
 

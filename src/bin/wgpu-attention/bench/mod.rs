@@ -12,13 +12,15 @@ mod inspection;
 mod measure;
 mod plain;
 
-use std::collections::HashSet;
-use std::path::PathBuf;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use serde_json::json;
-use wgpu_attention::{AdapterOptions, Attention, Kernel};
+use wgpu_attention::shaders::all_pipelines;
+use wgpu_attention::{AdapterOptions, Attention, Kernel, testing};
 
 use crate::backend::kernel_names;
 use crate::report::{Reporter, Stop};
@@ -26,7 +28,7 @@ use crate::tune;
 use case::{Case, NAMES, Storage};
 use figures::{Measured, ratios};
 use inspection::Looked;
-use measure::{Budget, Contender, measure};
+use measure::{Budget, Contender, Texts, measure};
 
 /// Measures attention on an adapter: time, GFLOP/s, GB/s, and their share of
 /// what the adapter itself reaches in registers and when copying.
@@ -53,6 +55,11 @@ pub struct BenchArgs {
     /// W |V| and W |V W_O|, each as a multiple of the forward pass.
     #[arg(long, conflicts_with = "projection")]
     inspect: bool,
+    /// Measures kernels of one's own: each WGSL file of DIR runs in the place of the
+    /// one of that name which `shaders --out` writes. Results are not compared, so
+    /// that parts can be taken out to see what they cost.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["compare", "inspect"])]
+    shaders: Option<PathBuf>,
     /// One JSON document.
     #[arg(long)]
     json: bool,
@@ -221,10 +228,13 @@ impl BenchArgs {
         contenders
     }
 
-    fn attention(&self) -> Result<Attention, Stop> {
+    fn attention(&self, texts: Option<&Texts>) -> Result<Attention, Stop> {
         let mut options = AdapterOptions::default().default_limits(self.default_limits);
         options.name = self.adapter.clone();
-        let attention = Attention::with_adapter(&options)?;
+        let mut attention = Attention::with_adapter(&options)?;
+        if let Some(texts) = texts {
+            attention = testing::with_texts(&attention, texts.clone())?;
+        }
         Ok(match &self.tuning {
             Some(path) => tune::with_file(&attention, path),
             None => attention,
@@ -263,6 +273,9 @@ impl BenchArgs {
         if self.default_limits {
             child.arg("--default-limits");
         }
+        if let Some(dir) = &self.shaders {
+            child.arg("--shaders").arg(dir);
+        }
         // So that a first dispatch compiles: Mesa's cache, and NVIDIA's.
         child.env("MESA_SHADER_CACHE_DISABLE", "1");
         child.env("__GL_SHADER_DISK_CACHE", "0");
@@ -294,12 +307,21 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
         let name = &case.name;
         return Err(format!("--inspect: {name} is a projection and has no weights").into());
     }
+    let texts = args.shaders.as_deref().map(texts).transpose()?;
     if args.one_process {
         let reporter = Reporter::spinning();
-        let attention = args.attention()?;
+        let attention = args.attention(texts.as_ref())?;
         for case in &cases {
             let contenders = args.contenders();
-            let measured = measure(&attention, case, &contenders, args.budget(), &reporter)?;
+            let measure = measure(
+                &attention,
+                case,
+                &contenders,
+                args.budget(),
+                texts.as_ref(),
+                &reporter,
+            );
+            let measured = measure?;
             let text = serde_json::to_string(&measured).map_err(|e| e.to_string())?;
             reporter.line(text)?;
         }
@@ -347,6 +369,33 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     Ok(ExitCode::from(u8::from(all.iter().any(Measured::is_wrong))))
 }
 
+/// The WGSL files of a directory by their stems, each named like one of the
+/// library's.
+fn texts(dir: &Path) -> Result<Texts, Stop> {
+    let failed = |e: std::io::Error| format!("--shaders {}: {e}", dir.display());
+    let all = all_pipelines().into_iter();
+    let known: HashSet<String> = all.map(|(shader, key)| key.file_stem(shader)).collect();
+    let mut texts = HashMap::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_none_or(|extension| extension != "wgsl") {
+            continue;
+        }
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        if !known.contains(stem.as_ref()) {
+            let reason = "`shaders --out` writes no file of that name";
+            return Err(format!("--shaders: {}: {reason}", path.display()).into());
+        }
+        let text = fs::read_to_string(&path);
+        let text = text.map_err(|e| format!("--shaders: {}: {e}", path.display()))?;
+        texts.insert(stem.into_owned(), text);
+    }
+    match texts.is_empty() {
+        true => Err(format!("--shaders {}: no WGSL file", dir.display()).into()),
+        false => Ok(texts),
+    }
+}
+
 fn head(measured: &Measured, args: &BenchArgs) -> Vec<String> {
     let mut lines = vec![
         format!("adapter    {}", measured.adapter),
@@ -358,6 +407,10 @@ fn head(measured: &Measured, args: &BenchArgs) -> Vec<String> {
             if args.processes == 1 { "" } else { "es" }
         ),
     ];
+    if let Some(dir) = &args.shaders {
+        let dir = dir.display();
+        lines.push(format!("shaders    of {dir}, their results not compared"));
+    }
     if measured.software {
         lines.push(
             "           (a driver that runs on the CPU: says nothing about a GPU)".to_owned(),
@@ -375,6 +428,7 @@ fn document(all: &[Measured], ratios: &[(String, f64)], args: &BenchArgs) -> ser
         "processor": first.map(|measured| &measured.processor),
         "clock": first.map(|measured| &measured.clock),
         "processes": args.processes,
+        "shaders": args.shaders,
         "cases": all.iter().map(Measured::json).collect::<Vec<_>>(),
         "ratios": ratios.iter().map(|(what, ratio)| json!({"of": what, "ratio": ratio})).collect::<Vec<_>>(),
     })

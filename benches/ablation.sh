@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# What the parts of the lane-broadcast kernel cost on a software adapter: its running
+# time and its first dispatch, whole and with one part taken out.
+#
+#   benches/ablation.sh [BENCH FLAGS]       e.g. --head-dim 128 --q-len 1024
+#
+# Writes out the shader (`wgpu-attention shaders`), edits it with sed and measures each
+# text in a process of its own (`bench --shaders`), all in turns; the best of each
+# figure counts. What is left without a part computes nothing of use. A part that
+# hides behind another costs less than its own time: the parts don't add up.
+#
+#   DTYPE=f32  HEAD_DIM=64  PROCESSES=5  LANES=8  (4 for SwiftShader)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dtype=${DTYPE:-f32}
+head_dim=${HEAD_DIM:-64}
+processes=${PROCESSES:-5}
+lanes=${LANES:-8}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cargo build --quiet --release --features cli
+bin=${CARGO_TARGET_DIR:-target}/release/wgpu-attention
+int64=()
+if "$bin" info | grep -q 'shader_int64: yes'; then
+    int64=(--int64)
+fi
+"$bin" shaders --out "$work/whole" --kernel lane-broadcast --dtype "$dtype" \
+    --head-dim "$head_dim" --subgroup-size "$lanes" "${int64[@]}" >/dev/null
+
+parts=(whole)
+# without NAME SED-SCRIPT: the shader with a part taken out.
+without() {
+    mkdir "$work/$1"
+    for file in "$work"/whole/*.wgsl; do
+        sed -E "$2" "$file" >"$work/$1/$(basename "$file")"
+        if cmp -s "$file" "$work/$1/$(basename "$file")"; then
+            echo "$1: nothing to take out" >&2
+            exit 1
+        fi
+    done
+    parts+=("$1")
+}
+
+# Small numbers that the compiler doesn't know, in the place of what is loaded.
+number='return vec4<f32>(f32((row + chunk) \& 7u));'
+without query-and-key-loads "/^fn (query|key)_chunk/,/^}/s/return .*/$number/"
+without value-loads "/^fn value_chunk/,/^}/s/return .*/$number/"
+# The sums of the output end in a number that is kept.
+without output-loads-and-stores \
+    's/narrow_cell\(wg_output\[slot.*\]\) \* shrink/sum * shrink/
+     s/wg_output\[slot .*\] = to_cell\((o_[0-3])\)/sum += \1/'
+# Of the 4 elements of a chunk, the first is multiplied.
+without score-multiply-adds '/ s_[0-9]+_[0-9]+ = fma\(q_of_[1-3],/d'
+# Of the keys of a group, the first is multiplied.
+without value-multiply-adds '/ o_[0-3] = fma\(s_[0-9]+_[1-7],/d'
+without exponentials '/^fn exp_differences/,/^}/s/return exp2/return abs/'
+# Values that are no finite numbers.
+without care-for-NaN \
+    '/^fn is_not_finite/,/^}/s/return .*/return vec4<bool>();/
+     /It is added to the rows that see it/,/^        }$/d'
+without output '/let output_row = /,/^            }$/d'
+
+for _ in $(seq "$processes"); do
+    for part in "${parts[@]}"; do
+        "$bin" bench --kernel lane-broadcast --dtype "$dtype" --head-dim "$head_dim" \
+            --shaders "$work/$part" "$@" >"$work/table"
+        awk -v part="$part" '$1 == "lane-broadcast" { print part, $2, $8, $9 }' \
+            "$work/table" >>"$work/figures"
+    done
+done
+sed -n 1,3p "$work/table"
+echo
+echo "| taken out | ms | CPU ms | first dispatch, ms |"
+echo "| --- | --- | --- | --- |"
+awk '
+    !($1 in best) { best[$1] = $2; busy[$1] = $3; first[$1] = $4; order[++n] = $1 }
+    $2 < best[$1] { best[$1] = $2 }
+    $3 < busy[$1] { busy[$1] = $3 }
+    $4 < first[$1] { first[$1] = $4 }
+    END {
+        for (i = 1; i <= n; i++) {
+            part = order[i]
+            name = part
+            gsub("-", " ", name)
+            if (part == "whole") name = "(nothing)"
+            printf "| %s | %.1f | %.1f | %d |\n", name, best[part], busy[part], first[part]
+        }
+    }' "$work/figures"
