@@ -9,7 +9,7 @@
 # figure counts. What is left without a part computes nothing of use. A part that
 # hides behind another costs less than its own time: the parts don't add up.
 #
-#   DTYPE=f32  HEAD_DIM=64  PROCESSES=5  LANES=8  (4 for SwiftShader)
+#   DTYPE=f32  HEAD_DIM=64  PROCESSES=5  LANES=8 (SwiftShader: 4)  BIN=wgpu-attention
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,8 +19,11 @@ processes=${PROCESSES:-5}
 lanes=${LANES:-8}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cargo build --quiet --release --features cli
-bin=${CARGO_TARGET_DIR:-target}/release/wgpu-attention
+bin=${BIN:-}
+if [ -z "$bin" ]; then
+    cargo build --quiet --release --features cli
+    bin=${CARGO_TARGET_DIR:-target}/release/wgpu-attention
+fi
 int64=()
 if "$bin" info | grep -q 'shader_int64: yes'; then
     int64=(--int64)
@@ -29,8 +32,10 @@ fi
     --head-dim "$head_dim" --subgroup-size "$lanes" "${int64[@]}" >/dev/null
 
 parts=(whole)
+scripts=
 # without NAME SED-SCRIPT: the shader with a part taken out.
 without() {
+    scripts+=$'\n'$2
     mkdir "$work/$1"
     for file in "$work"/whole/*.wgsl; do
         sed -E "$2" "$file" >"$work/$1/$(basename "$file")"
@@ -58,8 +63,9 @@ without exponentials '/^fn exp_differences/,/^}/s/return exp2/return abs/'
 # Values that are no finite numbers.
 without care-for-NaN \
     '/^fn is_not_finite/,/^}/s/return .*/return vec4<bool>();/
-     /It is added to the rows that see it/,/^        }$/d'
+     /^        for .*subgroupAny\(broken\)/,/^        }$/d'
 without output '/let output_row = /,/^            }$/d'
+without all-of-these "$scripts"
 
 for _ in $(seq "$processes"); do
     for part in "${parts[@]}"; do

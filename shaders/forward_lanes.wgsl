@@ -45,6 +45,15 @@ fn is_not_finite(x: vec4<f32>) -> vec4<bool> {
 
 const EXPONENT_BITS: u32 = 0x7f800000u;
 
+// The sum of a row's finite values plus those which are not: infinity if a key
+// whose bit is in `above` is seen, -infinity for `below`, NaN for both.
+fn add_not_finite(sum: vec4<f32>, visible: vec4<u32>, above: u32, below: u32) -> vec4<f32> {
+    // WGSL has no constant for it.
+    let top = bitcast<f32>(select(EXPONENT_BITS, 0u, params.workgroups == 0u));
+    let x = select(sum, sum + top, (visible & vec4<u32>(above)) != vec4<u32>());
+    return select(x, x - top, (visible & vec4<u32>(below)) != vec4<u32>());
+}
+
 @compute @workgroup_size(SUBGROUP)
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -113,7 +122,6 @@ fn main(
         var s_$g_$l = vec4<f32>();
 #end
 #end
-        let value_rows = vec4<u32>(value_0, value_1, value_2, value_3);
         let depth_trips = select(1u, query_chunks, live);
         var c = 0u;
         loop {
@@ -194,10 +202,10 @@ fn main(
         loop {
             let slot = c * DIMS * SUBGROUP + lane;
 #for g in GROUPS
-            let raw_$g = value_chunk(value_$g, c);
-            let unfit_$g = is_not_finite(raw_$g);
-            let v_$g = select(raw_$g, vec4<f32>(), unfit_$g);
-            broken |= any(unfit_$g);
+            let v_$g = value_chunk(value_$g, c);
+            let broken_$g = is_not_finite(v_$g);
+            let finite_$g = select(v_$g, vec4<f32>(), broken_$g);
+            broken |= any(broken_$g);
 #end
 #for d in DIMS
             var o_$d = narrow_cell(wg_output[slot + $du * SUBGROUP]) * shrink;
@@ -205,7 +213,7 @@ fn main(
 #for g in GROUPS
 #for l in SUBGROUP
 #for d in DIMS
-            o_$d = fma(s_$g_$l, vec4<f32>(subgroupBroadcast(v_$g[$d], $lu)), o_$d);
+            o_$d = fma(s_$g_$l, vec4<f32>(subgroupBroadcast(finite_$g[$d], $lu)), o_$d);
 #end
 #end
 #end
@@ -217,18 +225,20 @@ fn main(
                 break if c >= column_trips;
             }
         }
-        // It is added to the rows that see it: here time is of no matter.
+        // It is added to the rows that see it, column by column: text costs more
+        // than time here, and iterations are counted (src/loops.rs).
         for (c = 0u; c < select(0u, columns, subgroupAny(broken)); c++) {
+            var above = 0u;
+            var below = 0u;
+#for g in GROUPS
+            let bits_$g = bitcast<u32>(value_chunk(value_$g, c / DIMS)[c % DIMS]);
+            let is_nan_$g = (bits_$g & 0x7fffffffu) > EXPONENT_BITS;
+            above |= subgroupBallot(is_nan_$g || bits_$g == EXPONENT_BITS).x << ($gu * SUBGROUP);
+            below |= subgroupBallot(is_nan_$g || bits_$g == NEGATIVE_INFINITY_BITS).x << ($gu * SUBGROUP);
+#end
             let slot = c * SUBGROUP + lane;
-            var o = narrow_cell(wg_output[slot]);
-            for (var g = 0u; g < params.trips_rows; g++) {
-                let v = value_chunk(value_rows[g], c / DIMS)[c % DIMS];
-                for (var l = 0u; l < params.trips_keys / GROUPS; l++) {
-                    let x = vec4<f32>(subgroupShuffle(v, l));
-                    o = select(o, o + x, is_not_finite(x) & seen_by(visible, g * SUBGROUP + l));
-                }
-            }
-            wg_output[slot] = to_cell(o);
+            let old = narrow_cell(wg_output[slot]);
+            wg_output[slot] = to_cell(add_not_finite(old, visible, above, below));
         }
     }
 

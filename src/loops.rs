@@ -41,8 +41,9 @@ pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel, caps: &DeviceCa
     }
 }
 
-/// For a chunk of depth 4 iterations of loads and its own, for one of values its
-/// own and one more where some value is not finite.
+/// For a chunk of depth and one of values its own iteration, for a column one more
+/// where some value is not finite; for each run of 4 outputs 4 rows of 5 loads and
+/// at most 4 words.
 fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
     let tiling = Tiling::of(Kernel::LaneBroadcast, problem.dims.v_dim, caps);
     let (rows, keys) = (u64::from(lane_tile::ROWS), u64::from(tiling.keys));
@@ -54,18 +55,18 @@ fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
         RuleSet::Intervals => 0,
         RuleSet::All => rows * (keys + 3) + keys,
     };
-    let ends = columns + rows * (columns + 4) * 2;
+    let ends = columns + rows * (columns.div_ceil(4) + 1) * 12;
     let visited = visited_keys(problem).div_ceil(keys) + 2;
-    ends + visited * (8 + 5 * depth_chunks + 2 * value_chunks + careful)
+    ends + visited * (8 + depth_chunks + value_chunks + columns + careful)
 }
 
-/// For a chunk of depth 4 iterations of loads and its own; for each run of 4
-/// outputs 4 rows of at most 4 words.
+/// For a chunk of depth its own iteration; for each run of 4 outputs 4 rows of at
+/// most 4 words.
 fn lane_projection(problem: &Problem, caps: &DeviceCaps) -> u64 {
     let tiling = Tiling::of(Kernel::LaneBroadcast, problem.dims.v_dim, caps);
     let depth = problem.dims.qk_dim as u64;
     let runs = u64::from(tiling.keys / 4);
-    runs * (2 + 4 * 6) + 6 * depth.div_ceil(chunk_elements(problem, caps)) + 8
+    runs * (2 + 4 * 6) + depth.div_ceil(chunk_elements(problem, caps)) + 8
 }
 
 /// Runs of 4 keys, each at most 4 words of 4 rows, whose rules take 5 more; then
@@ -77,7 +78,7 @@ fn inspection(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> u64 {
     let pairs = match kernel {
         Kernel::LaneBroadcast => {
             let runs = u64::from(tiling.keys / 4);
-            runs * (2 + 4 * 12) + 6 * depth.div_ceil(chunk_elements(problem, caps)) + 8
+            runs * (2 + 4 * 12) + depth.div_ceil(chunk_elements(problem, caps)) + 8
         }
         _ => STORE + 8 * 6 + 26 * depth.div_ceil(u64::from(tile::DEPTH)),
     };

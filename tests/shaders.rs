@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lints::{forbidden, parse, uniformity, validate, validate_with, workgroup_memory};
 use naga::valid::Capabilities;
-use wgpu_attention::shaders::{Loads, Shader, Specialization, all_pipelines, compose};
+use wgpu_attention::shaders::{Loads, RuleSet, Shader, Specialization, all_pipelines, compose};
 use wgpu_attention::{DeviceCaps, testing};
 
 /// Every pipeline, parsed.
@@ -286,6 +286,37 @@ fn the_uniformity_lint_accepts() {
     ];
     for body in cases {
         assert_eq!(barrier_violations(body), Vec::<u32>::new(), "{body}");
+    }
+}
+
+/// What stands between `#if` and `#end` is left out where its count is 0.
+#[test]
+fn rules_that_a_kernel_does_not_know_are_not_in_its_text() {
+    let mut seen = BTreeSet::new();
+    for (shader, key) in all_pipelines() {
+        let text = compose(shader, key).text;
+        assert!(!text.lines().any(|line| line.starts_with('#')));
+        if shader == Shader::ForwardLanes {
+            for line in [
+                "= load_row(",
+                "is_visible(row, first + k)",
+                "modified(row_3,",
+            ] {
+                let known = key.rules == RuleSet::All;
+                assert_eq!(text.contains(line), known, "{line} {key:?}");
+                seen.insert(known);
+            }
+        }
+    }
+    assert_eq!(seen.len(), 2);
+}
+
+#[test]
+fn every_pipeline_has_a_file_name_of_its_own() {
+    let mut names = BTreeSet::new();
+    for (shader, key) in all_pipelines() {
+        let name = key.file_stem(shader);
+        assert!(names.insert(name.clone()), "{name}: {key:?}");
     }
 }
 

@@ -136,6 +136,62 @@ fn projections_are_measured() {
     assert!(kernels[2]["unsupported"].is_string(), "{document}");
 }
 
+/// Kernels of one's own run in the place of the library's, compared with nothing.
+#[test]
+fn shaders_of_ones_own_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = run(["shaders", "--out", out, "--kernel", "tiled"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap();
+    let file = file.unwrap().path();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("exp2("), "{text}");
+
+    let shape = ["--kernel", "tiled", "--heads", "1", "--q-len", "70"];
+    let args = [&SHORT[..], &shape, &["--shaders", out]].concat();
+    // A wrong softmax has a time too.
+    std::fs::write(&file, text.replace("exp2(", "abs(")).unwrap();
+    let output = run(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let table = stdout(&output);
+    assert!(table.contains("their results not compared"), "{table}");
+    assert!(table.contains("\n  tiled  "), "{table}");
+    assert_eq!(
+        documents(&[&shape[..], &["--shaders", out]].concat())["shaders"],
+        out
+    );
+
+    // What runs is that text, and the whole of the plan's or nothing.
+    std::fs::write(&file, "no WGSL").unwrap();
+    let output = run(&args);
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("no WGSL"), "{errors}");
+    let output = run([&args[..], &["--dtype", "f16"]].concat());
+    let errors = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("shape runs forward_tiled.f16"), "{errors}");
+}
+
+#[test]
+fn folders_without_shaders_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let refused = |message: &str| {
+        let output = run(["bench", "--shaders", out]);
+        let errors = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(message), "{errors}");
+        assert!(output.stdout.is_empty());
+    };
+    refused("no WGSL file");
+    std::fs::write(folder.path().join("mine.wgsl"), "").unwrap();
+    refused("mine.wgsl: `shaders --out` writes no file of that name");
+    drop(std::fs::remove_dir_all(folder.path()));
+    refused(out);
+}
+
 #[test]
 fn mistakes_are_refused() {
     for (args, message) in [
@@ -143,6 +199,7 @@ fn mistakes_are_refused() {
         (&["--case", "causal", "--q-len", "3"], "cannot be used with"),
         (&["--q-len", "0"], "--q-len: expected 1 to"),
         (&["--projection", "--causal"], "cannot be used with"),
+        (&["--shaders", ".", "--compare"], "cannot be used with"),
         (&["--projection", "--heads", "2"], "cannot be used with"),
         (&["--window", "0"], "window: expected at least 1 key"),
         (&["--seconds", "nan"], "a finite number"),

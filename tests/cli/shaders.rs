@@ -90,6 +90,20 @@ fn shaders_for_subgroups_need_their_size() {
         );
     }
     assert_eq!(files(folder.path()).len(), 2);
+    let wide = [
+        "--kernel",
+        "lane-broadcast",
+        "--subgroup-size",
+        "8",
+        "--int64",
+    ];
+    let output = run([&["shaders", "--out", out][..], &wide].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let file = folder
+        .path()
+        .join("forward_lanes.f32.wide.8lanes.intervals.wgsl");
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.contains("array<vec2<u64>>"), "{text}");
 }
 
 /// The table names the plan and every file.
