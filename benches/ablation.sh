@@ -25,7 +25,8 @@ if [ -z "$bin" ]; then
     bin=${CARGO_TARGET_DIR:-target}/release/wgpu-attention
 fi
 int64=()
-if "$bin" info | grep -q 'shader_int64: yes'; then
+"$bin" info >"$work/info"
+if grep -q 'shader_int64: yes' "$work/info"; then
     int64=(--int64)
 fi
 "$bin" shaders --out "$work/whole" --kernel lane-broadcast --dtype "$dtype" \

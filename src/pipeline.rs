@@ -80,14 +80,13 @@ impl Pipelines {
     /// The shader module; a text of its own runs with all checks.
     fn module(&self, device: &wgpu::Device, key: Key) -> wgpu::ShaderModule {
         let (shader, specialization, checked) = key;
-        let own = match self.texts.is_empty() {
-            true => None,
-            false => self.texts.get(&specialization.file_stem(shader)),
-        };
-        let text = own.cloned();
-        let checked = checked || own.is_some();
-        let text = text.unwrap_or_else(|| compose(shader, specialization).text);
-        module(device, shader, text, checked)
+        match self.texts.get(&specialization.file_stem(shader)) {
+            Some(text) => device.create_shader_module(wgpu::ShaderModuleDescriptor {
+                label: Some(shader.name()),
+                source: wgpu::ShaderSource::Wgsl(text.into()),
+            }),
+            None => module(device, shader, specialization, checked),
+        }
     }
 
     /// Number of pipelines made so far.
@@ -153,12 +152,12 @@ fn create(
 fn module(
     device: &wgpu::Device,
     shader: Shader,
-    text: String,
+    specialization: Specialization,
     checked: bool,
 ) -> wgpu::ShaderModule {
     let descriptor = wgpu::ShaderModuleDescriptor {
         label: Some(shader.name()),
-        source: wgpu::ShaderSource::Wgsl(text.into()),
+        source: wgpu::ShaderSource::Wgsl(compose(shader, specialization).text.into()),
     };
     if checked {
         return device.create_shader_module(descriptor);

@@ -147,6 +147,68 @@ fn a_bad_query_row_stays_alone() {
     report.finish(3 * 2 * 140 * 10);
 }
 
+/// NaN and infinities in values reach the rows that see them, each in its column,
+/// and no other: one among equal weights, and both infinities together.
+#[test]
+fn values_that_are_no_finite_numbers_reach_who_sees_them() {
+    const PLANTS: [(usize, usize, f32); 6] = [
+        (5, 0, f32::NAN),
+        (40, 1, f32::INFINITY),
+        (7, 2, f32::NEG_INFINITY),
+        (3, 3, f32::INFINITY),
+        (60, 3, f32::NEG_INFINITY),
+        (64, 6, f32::NAN),
+    ];
+    let mut report = Report::new();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (dim, v_dim) in [(20, 12), (9, 7)] {
+            let (q_len, kv_len) = (70, 65);
+            let shape = Shape {
+                query: dtype,
+                key_value: dtype,
+                ..Shape::f32([1, 1, q_len, dim], 1, kv_len, v_dim)
+            };
+            let mut open = generate(1, shape, &[]);
+            open.query = Elements::new(&vec![0.0; q_len * dim], dtype);
+            let mut value = vec![1.0; kv_len * v_dim];
+            for (key, column, x) in PLANTS {
+                value[key * v_dim + column] = x;
+            }
+            open.value = Elements::new(&value, dtype);
+            // Every other row sees none of these keys.
+            let mut masked = open.clone();
+            let sees = |pair: usize| {
+                let (row, key) = (pair / kv_len, pair % kv_len);
+                row % 2 == 0 || PLANTS.iter().all(|plant| plant.0 != key)
+            };
+            masked.mask = Some(OwnedMask {
+                data: MaskBits::Bytes((0..q_len * kv_len).map(|n| u8::from(sees(n))).collect()),
+                shape: [1, 1, q_len, kv_len],
+                polarity: Polarity::Keep,
+            });
+            for (case, all_see) in [(open, true), (masked, false)] {
+                for kernel in kernels() {
+                    let ran = run(&case, kernel);
+                    for (n, &o) in ran.output.iter().enumerate() {
+                        let (row, column) = (n / v_dim, n % v_dim);
+                        let holds = match column {
+                            _ if !all_see && row % 2 == 1 => (o - 1.0).abs() < 1e-5,
+                            0 | 3 | 6 => o.is_nan(),
+                            1 => o == f32::INFINITY,
+                            2 => o == f32::NEG_INFINITY,
+                            _ => (o - 1.0).abs() < 1e-5,
+                        };
+                        let what =
+                            format!("{kernel:?} {dtype:?} {dim} {all_see} [{row}, {column}]");
+                        report.expect(holds, format!("{what}: {o}"));
+                    }
+                }
+            }
+        }
+    }
+    report.finish(0);
+}
+
 /// 64 keys that row r does not see, and others do, among those that it sees:
 /// the same bits as without them, wherever they stand.
 #[test]

@@ -157,6 +157,8 @@ fn shaders_of_ones_own_are_measured() {
     let table = stdout(&output);
     assert!(table.contains("their results not compared"), "{table}");
     assert!(table.contains("\n  tiled  "), "{table}");
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert!(table.contains(&format!("own shaders: {name}")), "{table}");
     assert_eq!(
         documents(&[&shape[..], &["--shaders", out]].concat())["shaders"],
         out
@@ -167,11 +169,14 @@ fn shaders_of_ones_own_are_measured() {
     let output = run(&args);
     let errors = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("no WGSL"), "{errors}");
+    assert!(
+        errors.contains("no WGSL") && errors.contains(name),
+        "{errors}"
+    );
     let output = run([&args[..], &["--dtype", "f16"]].concat());
     let errors = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("shape runs forward_tiled.f16"), "{errors}");
+    assert!(errors.contains("tiled runs forward_tiled.f16"), "{errors}");
 }
 
 #[test]

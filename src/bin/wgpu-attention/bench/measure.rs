@@ -238,20 +238,15 @@ impl Bench<'_> {
             Err(error) => return Err(error.into()),
         };
         let name = plan.kernel().name().to_owned();
-        if let Some(texts) = self.texts {
-            let stems = emitted(&plan)
-                .into_iter()
-                .map(|(shader, key)| key.file_stem(shader));
-            let stems: Vec<String> = stems.collect();
-            if !stems.iter().any(|stem| texts.contains_key(stem)) {
-                let stems = stems.join(".wgsl, ");
-                return Err(format!("--shaders: {} runs {stems}.wgsl only", case.name).into());
-            }
-        }
+        let own = self.own_files(&plan)?;
         let before = self.attention.pipelines();
         let began = processor_time();
         let started = Instant::now();
-        let prepared = self.attention.prepare(&plan)?;
+        let prepared = self.attention.prepare(&plan);
+        let prepared = prepared.map_err(|error| match own.as_str() {
+            "" => Stop::from(error),
+            files => format!("--shaders: {files}: {error}").into(),
+        })?;
         let prepare = started.elapsed();
         let workspace = match plan.workspace_bytes() {
             0 => None,
@@ -265,13 +260,35 @@ impl Bench<'_> {
             Ok(times) => times,
             Err(fault) => return Ok((name, Outcome::Wrong(fault))),
         };
+        let plan_text = match own.as_str() {
+            "" => plan.to_string(),
+            files => format!("{plan}\nown shaders: {files}"),
+        };
         let figures = Figures {
-            plan: plan.to_string(),
+            plan: plan_text,
             pipelines: self.attention.pipelines() - before,
             workspace: plan.workspace_bytes(),
             ..times.figures(prepare)
         };
         Ok((name, Outcome::Measured(figures)))
+    }
+
+    /// The files of one's own that a plan runs, if there are any at all.
+    fn own_files(&self, plan: &Plan) -> Result<String, Stop> {
+        let Some(texts) = self.texts else {
+            return Ok(String::new());
+        };
+        let stems = emitted(plan).into_iter();
+        let (own, other): (Vec<_>, Vec<_>) = stems
+            .map(|(shader, key)| key.file_stem(shader) + ".wgsl")
+            .partition(|file| texts.contains_key(file.trim_end_matches(".wgsl")));
+        match own.is_empty() {
+            true => {
+                let (name, files) = (plan.kernel().name(), other.join(", "));
+                Err(format!("--shaders: {name} runs {files} and none of DIR").into())
+            }
+            false => Ok(own.join(", ")),
+        }
     }
 
     fn plain(&self, values: &Values) -> Result<Outcome, Stop> {

@@ -313,15 +313,14 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
         let attention = args.attention(texts.as_ref())?;
         for case in &cases {
             let contenders = args.contenders();
-            let measure = measure(
+            let measured = measure(
                 &attention,
                 case,
                 &contenders,
                 args.budget(),
                 texts.as_ref(),
                 &reporter,
-            );
-            let measured = measure?;
+            )?;
             let text = serde_json::to_string(&measured).map_err(|e| e.to_string())?;
             reporter.line(text)?;
         }
