@@ -9,14 +9,13 @@
 # figure counts. What is left without a part computes nothing of use. A part that
 # hides behind another costs less than its own time: the parts don't add up.
 #
-#   DTYPE=f32  HEAD_DIM=64  PROCESSES=5  LANES=8 (SwiftShader: 4)  BIN=wgpu-attention
+#   DTYPE=f32  HEAD_DIM=64  PROCESSES=5  BIN=wgpu-attention
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 dtype=${DTYPE:-f32}
 head_dim=${HEAD_DIM:-64}
 processes=${PROCESSES:-5}
-lanes=${LANES:-8}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bin=${BIN:-}
@@ -24,13 +23,8 @@ if [ -z "$bin" ]; then
     cargo build --quiet --release --features cli
     bin=${CARGO_TARGET_DIR:-target}/release/wgpu-attention
 fi
-int64=()
-"$bin" info >"$work/info"
-if grep -q 'shader_int64: yes' "$work/info"; then
-    int64=(--int64)
-fi
 "$bin" shaders --out "$work/whole" --kernel lane-broadcast --dtype "$dtype" \
-    --head-dim "$head_dim" --subgroup-size "$lanes" "${int64[@]}" >/dev/null
+    --head-dim "$head_dim" --adapter "" >/dev/null
 
 parts=(whole)
 scripts=

@@ -141,7 +141,15 @@ fn projections_are_measured() {
 fn shaders_of_ones_own_are_measured() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
-    let output = run(["shaders", "--out", out, "--kernel", "tiled"]);
+    let output = run([
+        "shaders",
+        "--out",
+        out,
+        "--kernel",
+        "tiled",
+        "--adapter",
+        "",
+    ]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap();
     let file = file.unwrap().path();
@@ -176,7 +184,10 @@ fn shaders_of_ones_own_are_measured() {
     let output = run([&args[..], &["--dtype", "f16"]].concat());
     let errors = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.contains("tiled runs forward_tiled.f16"), "{errors}");
+    assert!(
+        errors.contains("tiled runs forward_tiled.f16") && errors.contains("shaders --adapter"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -104,6 +104,12 @@ fn shaders_for_subgroups_need_their_size() {
         .join("forward_lanes.f32.wide.8lanes.intervals.wgsl");
     let text = std::fs::read_to_string(file).unwrap();
     assert!(text.contains("array<vec2<u64>>"), "{text}");
+    assert!(!text.contains("modified(row_0"), "{text}");
+    let output = run([&["shaders", "--out", out, "--all-rules"][..], &wide].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let file = folder.path().join("forward_lanes.f32.wide.8lanes.wgsl");
+    let text = std::fs::read_to_string(file).unwrap();
+    assert!(text.contains("modified(row_0"), "{text}");
 }
 
 /// The table names the plan and every file.

@@ -18,7 +18,7 @@ fn info_names_adapters_limits_and_kernels() {
     let json: serde_json::Value = serde_json::from_slice(&run(["info", "--json"]).stdout).unwrap();
     let class = json["class"].as_str().unwrap();
     assert!(
-        text.contains(&format!("{class}, its kernels, best first:")),
+        text.contains(&format!("{class}, its kernels, best first")),
         "{text}"
     );
     let rows = json["candidates"].as_array().unwrap();

@@ -83,7 +83,9 @@ pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
         }
     }
     if let Some(class) = class {
-        reporter.line(format!("  {class}, its kernels, best first:"))?;
+        reporter.line(format!(
+            "  {class}, its kernels, best first (times: 2 heads, N 512, D 64, one thread):"
+        ))?;
     }
     for row in rows {
         reporter.line(format!("    {row}"))?;

@@ -7,18 +7,20 @@ use std::{fs, io};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use wgpu_attention::shaders::{Composed, Shader, Specialization, compose, emitted};
-use wgpu_attention::{DType, DeviceCaps, Dims, Kernel, Options, Plan, PlanOptions, Problem};
+use wgpu_attention::{
+    AdapterOptions, Attention, DType, DeviceCaps, Dims, Kernel, Options, Plan, PlanOptions, Problem,
+};
 
 use crate::backend::kernel_names;
 use crate::report::{Reporter, Stop};
 
 /// Writes the WGSL shaders that the plan for a problem emits.
 ///
-/// No adapter is opened: the plan is made for WebGPU's default limits, or with
-/// subgroups if their size is given. Shape and storage types choose the
-/// shaders; options (causal, windows, scale, softcap, masks, ...) are numbers
-/// in a uniform and change no text, so there are no flags for them. Each file
-/// is named by shader and specialization; the table says what it needs.
+/// Without --adapter none is opened: the plan is made for WebGPU's default limits,
+/// or with subgroups if their size is given. Shape and storage types choose the
+/// shaders; options (causal, windows, scale, ...) are numbers in a uniform and change
+/// no text, but those that look at pairs: see --all-rules. Each file is named by
+/// shader and specialization; the table says what it needs.
 #[derive(Debug, Args)]
 pub struct ShadersArgs {
     /// Folder to write to; made if it is not there.
@@ -34,10 +36,10 @@ pub struct ShadersArgs {
     #[arg(long)]
     kv_heads: Option<usize>,
     /// Queries.
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, alias = "q-len", default_value_t = 512)]
     queries: usize,
     /// Keys [default: as many as queries].
-    #[arg(long)]
+    #[arg(long, alias = "kv-len")]
     keys: Option<usize>,
     /// Elements of a query or key.
     #[arg(long, default_value_t = 64)]
@@ -51,6 +53,13 @@ pub struct ShadersArgs {
     /// Kernel family [default: the planner's choice].
     #[arg(long, value_parser = kernel_names())]
     kernel: Option<Kernel>,
+    /// The text of problems with masks, bias, softcap, ALiBi or segments.
+    #[arg(long)]
+    all_rules: bool,
+    /// Plans for the adapter whose name, driver or backend contains this, in any
+    /// case, as `bench` would; an empty NAME for the one that `bench` takes.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["subgroup_size", "int64"])]
+    adapter: Option<String>,
     /// Lanes of every subgroup, for kernels that need subgroups [default: none].
     #[arg(long, value_name = "LANES")]
     subgroup_size: Option<u32>,
@@ -131,9 +140,19 @@ fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
         ],
     )?;
     let dtype = args.dtype.into();
-    let problem = Problem::contiguous(&dims, dtype, dtype, &Options::default())?;
+    let mut problem_options = Options::default();
+    if args.all_rules {
+        problem_options = problem_options.softcap(1.0);
+    }
+    let problem = Problem::contiguous(&dims, dtype, dtype, &problem_options)?;
     let mut options = PlanOptions::default().shared_buffers(args.shared_buffers);
     options.kernel = args.kernel;
+    if let Some(name) = &args.adapter {
+        let mut adapter = AdapterOptions::default();
+        adapter.name = Some(name.clone()).filter(|name| !name.is_empty());
+        let attention = Attention::with_adapter(&adapter)?;
+        return Ok(Plan::new(&problem, attention.caps(), &options)?);
+    }
     let mut caps = DeviceCaps::webgpu_default();
     caps.subgroup_size = args.subgroup_size;
     caps.min_subgroup_size = args.subgroup_size;

@@ -125,7 +125,8 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
 /// The attention with the choices of a file. What is not believed is said on
 /// stderr, and nothing comes of it.
 pub fn with_file(attention: &Attention, path: &Path) -> Attention {
-    let warn = |what: &dyn Display| eprintln!("warning: {}: {what}", path.display());
+    let warn =
+        |what: &dyn Display| eprintln!("warning: {}: {what}; it is not used", path.display());
     if !path.exists() {
         warn(&"no such file");
     }

@@ -285,7 +285,8 @@ impl Bench<'_> {
         match own.is_empty() {
             true => {
                 let (name, files) = (plan.kernel().name(), other.join(", "));
-                Err(format!("--shaders: {name} runs {files} and none of DIR").into())
+                let hint = "`shaders --adapter NAME` writes what a plan for an adapter runs";
+                Err(format!("--shaders: {name} runs {files}, none of DIR; {hint}").into())
             }
             false => Ok(own.join(", ")),
         }

@@ -55,9 +55,9 @@ pub struct BenchArgs {
     /// W |V| and W |V W_O|, each as a multiple of the forward pass.
     #[arg(long, conflicts_with = "projection")]
     inspect: bool,
-    /// Measures kernels of one's own: each WGSL file of DIR runs in the place of the
-    /// one of that name which `shaders --out` writes. Results are not compared, so
-    /// that parts can be taken out to see what they cost.
+    /// Measures kernels of one's own: a WGSL file of DIR runs in the place of the one
+    /// of that name which `shaders --adapter NAME --out DIR` writes, if a plan has it.
+    /// Results are not compared, so that parts can be taken out to see what they cost.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["compare", "inspect"])]
     shaders: Option<PathBuf>,
     /// One JSON document.
