@@ -60,7 +60,7 @@ fn case(
         let output = attention(query, key, value, None, None, options);
         output
             .into_data()
-            .to_vec()
+            .try_to_vec()
             .map_err(|error| format!("{error:?}").into())
     };
     let [query, key, value] = data.each_ref().map(|data| Tensor::f32(data, shape));
