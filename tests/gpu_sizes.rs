@@ -217,28 +217,31 @@ fn sequences_past_32767() {
 #[test]
 fn the_longest_rows_before_loops_end() {
     let mut report = Report::new();
-    for (qk_dim, kernel) in [
-        (8, Kernel::Tiled),
-        (130, Kernel::Tiled),
-        (8, Kernel::LaneBroadcast),
-        (128, Kernel::LaneBroadcast),
-        (8, Kernel::Staged),
+    for (qk_dim, columns, is_hidden, kernel) in [
+        (8, 4, true, Kernel::Tiled),
+        (130, 4, true, Kernel::Tiled),
+        (8, 4, true, Kernel::LaneBroadcast),
+        (128, 4, true, Kernel::LaneBroadcast),
+        // Without rules for pairs, and with values so wide that theirs are most.
+        (8, 64, false, Kernel::LaneBroadcast),
+        (8, 4, true, Kernel::Staged),
     ] {
         if !kernels().contains(&kernel) {
             continue;
         }
         let case_of = |kv_len: usize| {
-            let shape = Shape::f32([1, 1, 2, qk_dim], 1, kv_len, 4);
-            let mut case = generate(1, shape, &[Feature::Bias]);
+            let shape = Shape::f32([1, 1, 2, qk_dim], 1, kv_len, columns);
+            let features: &[Feature] = if is_hidden { &[Feature::Bias] } else { &[] };
+            let mut case = generate(1, shape, features);
             // What is not finite takes more iterations, seen or not: here the
-            // last key of every 16, which no row sees.
-            let (keys, columns) = (kv_len, 4);
+            // last key of every 16, in the first column.
+            let keys = kv_len;
             let mut value: Vec<f32> = (0..keys * columns).map(|n| (n % 7) as f32).collect();
             for j in (0..keys).filter(|j| j % 16 == 15) {
                 value[j * columns] = f32::NAN;
             }
             case.value = common::Elements::new(&value, DType::F32);
-            case.mask = Some(common::OwnedMask {
+            case.mask = is_hidden.then(|| common::OwnedMask {
                 data: common::MaskBits::Bits(vec![0x7fff_7fff; keys.div_ceil(32)]),
                 shape: [1, 1, 1, keys],
                 polarity: Polarity::Keep,
@@ -259,7 +262,7 @@ fn the_longest_rows_before_loops_end() {
                 bad = middle
             }
         }
-        println!("{kernel:?}, Dqk {qk_dim}: {good} keys");
+        println!("{kernel:?}, Dqk {qk_dim}, Dv {columns}: {good} keys");
         let case = case_of(good);
         let ran = Guest::run(gpu(), &case, &forced(kernel));
         if let Some(ran) = report.expect_ok(&case.name, ran) {
