@@ -136,6 +136,53 @@ fn projections_are_measured() {
     assert!(kernels[2]["unsupported"].is_string(), "{document}");
 }
 
+/// Without runs after the first there are no rates, and the adapter's are not measured.
+#[test]
+fn a_first_dispatch_is_measured_alone() {
+    let shape = ["--q-len", "9", "--heads", "1"];
+    let args = [&["bench", "--runs", "0"][..], &shape].concat();
+    let output = run(&args);
+    let table = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(table.contains("head_dim 64, f32\n"), "{table}");
+    assert!(!table.contains("ceilings"), "{table}");
+    let compared = ["--compare", "--inspect", "--json"];
+    let output = run(args.iter().chain(&compared));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let case = &document["cases"][0];
+    assert_eq!(case["multiply_add_gflops"], Value::Null);
+    let kernels = case["kernels"].as_array().unwrap();
+    for kernel in kernels {
+        assert!(figure_of(kernel, "first_dispatch_ms") > 0.0, "{kernel}");
+        assert_eq!(kernel["best_ms"], Value::Null, "{kernel}");
+        assert_eq!(kernel["gflops"], Value::Null, "{kernel}");
+    }
+    assert_eq!(kernels.len(), 6, "{document}");
+}
+
+/// Every rule is compared with float64 before its time is told, together and alone.
+#[test]
+fn rules_are_measured() {
+    const RULES: [&str; 5] = ["softcap", "alibi", "mask-bits", "bias", "segments"];
+    let together = RULES.map(|rule| ["--rule", rule]).concat();
+    let shape = ["--q-len", "37", "--heads", "2", "--causal", "--compare"];
+    let document = documents(&[&shape[..], &together].concat());
+    let kernels = document["cases"][0]["kernels"].as_array().unwrap();
+    assert!(figure_of(&kernels[0], "gflops") > 0.0, "{document}");
+    assert!(figure_of(&kernels[1], "gflops") > 0.0, "{document}");
+    assert_eq!(kernels[2]["unsupported"], "it has no softcap");
+    let pairs = 37.0 * 37.0;
+    assert_eq!(
+        document["cases"][0]["operand_bytes"],
+        4.0 * 2.0 * 37.0 * 64.0 * 4.0 + pairs / 8.0 + pairs * 4.0
+    );
+    let bytes = ["--rule", "mask-bytes", "--q-len", "37", "--heads", "2"];
+    let document = documents(&bytes);
+    assert_eq!(document["cases"][0]["case"]["rules"][0], "mask-bytes");
+    assert!(document["cases"][0]["kernels"][0]["gflops"].is_f64());
+}
+
 /// Kernels of one's own run in the place of the library's, compared with nothing.
 #[test]
 fn shaders_of_ones_own_are_measured() {
@@ -218,6 +265,12 @@ fn mistakes_are_refused() {
         (&["--shaders", ".", "--compare"], "cannot be used with"),
         (&["--projection", "--heads", "2"], "cannot be used with"),
         (&["--window", "0"], "window: expected at least 1 key"),
+        (&["--rule", "bias", "--projection"], "cannot be used with"),
+        (&["--rule", "bias", "--case", "project-512"], "has no pairs"),
+        (
+            &["--rule", "mask-bits", "--rule", "mask-bytes"],
+            "expected one mask",
+        ),
         (&["--seconds", "nan"], "a finite number"),
         (
             &["--heads", "3", "--kv-heads", "2"],

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use wgpu_attention::reference;
 use wgpu_attention::{Alignment, DType, Data, Error, Inputs, Options, Tensor, Visibility, Window};
 
+use super::rules::{Lists, Rule, SOFTCAP};
+
 /// Storage type, as the command line takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -53,6 +55,8 @@ pub struct Case {
     pub causal: bool,
     /// The last keys a row sees, its own position included.
     pub window: Option<u32>,
+    /// Other rules on pairs.
+    pub rules: Vec<Rule>,
     /// Not attention but a projection: queries are its rows, keys its outputs,
     /// head_dim the width of its input.
     pub projection: bool,
@@ -89,6 +93,7 @@ impl Case {
             kv_dtype: Storage::F32,
             causal: false,
             window: None,
+            rules: Vec::new(),
             projection: false,
         };
         match name {
@@ -156,6 +161,9 @@ impl Case {
         if let Some(window) = self.window {
             flags.extend(["--window".to_owned(), window.to_string()]);
         }
+        for rule in &self.rules {
+            flags.extend(["--rule", rule.name()].map(str::to_owned));
+        }
         flags
     }
 
@@ -189,17 +197,19 @@ impl Case {
     }
 
     pub fn options(&self) -> Result<Options, Error> {
-        let options = Options::default()
+        let mut options = Options::default()
             .causal(self.causal)
             .alignment(Alignment::BottomRight);
-        Ok(match self.window {
-            Some(keys) => options.window(Window::last(keys)?),
-            None => options,
-        })
+        if let Some(keys) = self.window {
+            options = options.window(Window::last(keys)?);
+        }
+        options.softcap = self.rules.contains(&Rule::Softcap).then_some(SOFTCAP);
+        Ok(options)
     }
 
     /// Pairs of query and key that are counted: all of them; half of them for
     /// a causal square; the visible ones for any other causal shape or window.
+    /// Other rules change nothing.
     pub fn pairs(&self) -> Result<f64, Error> {
         let heads = (self.batch * self.heads) as f64;
         let all = heads * self.q_len as f64 * self.kv_len as f64;
@@ -233,6 +243,7 @@ impl Case {
             + bytes(self.key_shape(), self.kv_dtype)
             + bytes(self.value_shape(), self.kv_dtype)
             + bytes(self.output_shape(), self.dtype)
+            + Lists::bytes(self)
     }
 
     /// The shape in a line.
@@ -274,6 +285,9 @@ impl Case {
         if let Some(window) = self.window {
             text += &format!(", window of {window} keys");
         }
+        for rule in &self.rules {
+            text += &format!(", {}", rule.name());
+        }
         text
     }
 }
@@ -299,6 +313,7 @@ impl Stored {
 pub struct Values {
     case: Case,
     stored: [Stored; 3],
+    pub lists: Lists,
 }
 
 impl Values {
@@ -320,6 +335,7 @@ impl Values {
                 draw(case.key_shape(), case.kv_dtype),
                 draw(case.value_shape(), case.kv_dtype),
             ],
+            lists: Lists::new(case),
             case: case.clone(),
         }
     }
@@ -345,7 +361,7 @@ impl Values {
     /// As the oracle takes them.
     pub fn inputs(&self) -> Result<Inputs<'_>, Error> {
         let [query, key, value] = self.data();
-        Ok(Inputs::new(
+        self.lists.inputs(Inputs::new(
             Tensor::new(query, self.case.query_shape())?,
             Tensor::new(key, self.case.key_shape())?,
             Tensor::new(value, self.case.value_shape())?,

@@ -18,7 +18,8 @@ pub struct Measured {
     pub software: bool,
     pub processor: String,
     pub clock: String,
-    pub ceilings: Ceilings,
+    /// Unless only first dispatches were measured.
+    pub ceilings: Option<Ceilings>,
     /// Operations counted.
     pub flops: f64,
     /// Bytes of the operands.
@@ -49,9 +50,9 @@ pub enum Outcome {
 /// Times in seconds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Figures {
-    /// Of the fastest run.
-    pub best: f64,
-    pub median: f64,
+    /// Of the fastest run, if there was one besides the first.
+    pub best: Option<f64>,
+    pub median: Option<f64>,
     /// Of the processor, all threads, for one run on average.
     pub processor: Option<f64>,
     /// From nothing to the first result: pipelines made and run once.
@@ -73,8 +74,8 @@ impl Figures {
         sorted.sort_by(f64::total_cmp);
         let processor = processor.filter(|&time| time >= LEAST_PROCESSOR_TIME);
         Figures {
-            best: sorted.first().copied().unwrap_or(f64::NAN),
-            median: sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN),
+            best: sorted.first().copied(),
+            median: sorted.get(sorted.len() / 2).copied(),
             processor: processor.map(|time| time.as_secs_f64() / runs.len() as f64),
             first: first.as_secs_f64(),
             prepare: 0.0,
@@ -91,8 +92,8 @@ impl Figures {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        self.best = self.best.min(other.best);
-        self.median = self.median.min(other.median);
+        self.best = least(self.best, other.best);
+        self.median = least(self.median, other.median);
         self.processor = least(self.processor, other.processor);
         self.first = self.first.min(other.first);
         self.prepare = self.prepare.min(other.prepare);
@@ -103,7 +104,10 @@ impl Figures {
 impl Measured {
     /// Takes the better of each figure; a fault of either process remains.
     pub fn merge(&mut self, other: &Measured) {
-        self.ceilings = self.ceilings.best(other.ceilings);
+        self.ceilings = match (self.ceilings, other.ceilings) {
+            (Some(a), Some(b)) => Some(a.best(b)),
+            (a, b) => a.or(b),
+        };
         for (mine, others) in self.rows.iter_mut().zip(&other.rows) {
             match (&mut mine.outcome, &others.outcome) {
                 (Outcome::Measured(a), Outcome::Measured(b)) => a.merge(b),
@@ -126,7 +130,7 @@ impl Measured {
 
     /// Operations a second of the first contender.
     pub fn rate(&self) -> Option<f64> {
-        Some(self.flops / self.main()?.best)
+        Some(self.flops / self.main()?.best?)
     }
 
     fn plain(&self) -> Option<&Figures> {
@@ -136,7 +140,7 @@ impl Measured {
 
     /// How many times the plain attention's rate the first contender reaches.
     pub fn over_plain(&self) -> Option<f64> {
-        Some(self.plain()?.best / self.main()?.best)
+        Some(self.plain()?.best? / self.main()?.best?)
     }
 
     /// The same of processor time: for software adapters on a busy machine.
@@ -146,7 +150,7 @@ impl Measured {
 
     /// Share of the registers-only rate, both of processor time.
     fn share_by_processor(&self, figures: &Figures) -> Option<f64> {
-        Some(self.flops / figures.processor? / self.ceilings.flops_by_processor?)
+        Some(self.flops / figures.processor? / self.ceilings?.flops_by_processor?)
     }
 
     /// For people.
@@ -154,24 +158,20 @@ impl Measured {
         let mut lines = vec![
             String::new(),
             format!("{}: {}", self.case.name, self.case.describe()),
-            format!(
-                "  adapter's ceilings: {:.1} GFLOP/s in registers, {:.2} GB/s copied (read and written)",
-                self.ceilings.flops / 1e9,
-                self.ceilings.copy / 1e9,
-            ),
-            format!(
-                "  {:<17}{:>10}{:>10}{:>10}{:>9}{:>8}{:>8}{:>9}{:>10}",
-                "",
-                "best ms",
-                "median",
-                "GFLOP/s",
-                "of peak",
-                "GB/s",
-                "of copy",
-                "CPU ms",
-                "first ms"
-            ),
         ];
+        if let Some(ceilings) = &self.ceilings {
+            lines.push(format!(
+                "  adapter's ceilings: {:.1} GFLOP/s in registers, {:.2} GB/s copied (read and written)",
+                ceilings.flops / 1e9,
+                ceilings.copy / 1e9,
+            ));
+        }
+        lines.push(cells(
+            "",
+            [
+                "best ms", "median", "GFLOP/s", "of peak", "GB/s", "of copy", "CPU ms", "first ms",
+            ],
+        ));
         for row in &self.rows {
             lines.push(match &row.outcome {
                 Outcome::Unsupported(reason) => format!("  {:<17} not run: {reason}", row.name),
@@ -215,45 +215,41 @@ impl Measured {
             let figures = row.figures()?;
             let by_processor = figures.processor.zip(main.processor);
             let by_processor = by_processor.map(|(this, main)| this / main);
-            Some((row.name.as_str(), figures.best / main.best, by_processor))
+            Some((row.name.as_str(), figures.best? / main.best?, by_processor))
         })
         .collect()
     }
 
     fn line(&self, row: &Row, figures: &Figures) -> String {
-        let rate = self.flops / figures.best;
-        let moved = self.bytes / figures.best;
-        let processor = figures
-            .processor
-            .map_or("-".to_owned(), |time| format!("{:.1}", time * 1e3));
-        if row.inspection {
-            return format!(
-                "  {:<17}{:>10.3}{:>10.3}{:>10}{:>9}{:>8}{:>8}{processor:>9}{:>10.0}",
-                row.name,
-                figures.best * 1e3,
-                figures.median * 1e3,
-                "-",
-                "-",
-                "-",
-                "-",
-                figures.first * 1e3,
-            );
-        }
-        format!(
-            "  {:<17}{:>10.3}{:>10.3}{:>10.2}{:>8.1}%{:>8.2}{:>7.1}%{processor:>9}{:>10.0}",
-            row.name,
-            figures.best * 1e3,
-            figures.median * 1e3,
-            rate / 1e9,
-            rate / self.ceilings.flops * 100.0,
-            moved / 1e9,
-            moved / self.ceilings.copy * 100.0,
-            figures.first * 1e3,
-        )
+        let told = |x: Option<f64>, decimals: usize, unit: &str| match x {
+            Some(x) => format!("{x:.decimals$}{unit}"),
+            None => "-".to_owned(),
+        };
+        let of = |ceiling: fn(&Ceilings) -> f64, rate: Option<f64>| {
+            Some(rate? / ceiling(self.ceilings.as_ref()?) * 100.0)
+        };
+        // Its operations are not counted.
+        let time = figures.best.filter(|_| !row.inspection);
+        let rate = time.map(|time| self.flops / time);
+        let moved = time.map(|time| self.bytes / time);
+        let figures = [
+            told(figures.best.map(|time| time * 1e3), 3, ""),
+            told(figures.median.map(|time| time * 1e3), 3, ""),
+            told(rate.map(|rate| rate / 1e9), 2, ""),
+            told(of(|c| c.flops, rate), 1, "%"),
+            told(moved.map(|rate| rate / 1e9), 2, ""),
+            told(of(|c| c.copy, moved), 1, "%"),
+            told(figures.processor.map(|time| time * 1e3), 1, ""),
+            told(Some(figures.first * 1e3), 0, ""),
+        ];
+        cells(&row.name, figures.each_ref().map(String::as_str))
     }
 
     /// For machines.
     pub fn json(&self) -> Value {
+        let share = |counted: f64, figures: &Figures, ceiling: fn(&Ceilings) -> f64| {
+            Some(counted / figures.best? / ceiling(self.ceilings.as_ref()?))
+        };
         let rows = self.rows.iter().map(|row| match &row.outcome {
             Outcome::Unsupported(reason) => {
                 json!({"kernel": row.name, "chosen": row.chosen, "unsupported": reason})
@@ -263,10 +259,10 @@ impl Measured {
             }
             Outcome::Measured(f) if row.inspection => json!({
                 "inspection": row.name,
-                "best_ms": f.best * 1e3,
-                "median_ms": f.median * 1e3,
+                "best_ms": f.best.map(|time| time * 1e3),
+                "median_ms": f.median.map(|time| time * 1e3),
                 "processor_ms": f.processor.map(|time| time * 1e3),
-                "over_forward": self.main().map(|main| f.best / main.best),
+                "over_forward": self.main().and_then(|main| Some(f.best? / main.best?)),
                 "over_forward_by_processor": self
                     .main()
                     .and_then(|main| Some(f.processor? / main.processor?)),
@@ -277,14 +273,14 @@ impl Measured {
             Outcome::Measured(f) => json!({
                 "kernel": row.name,
                 "chosen": row.chosen,
-                "best_ms": f.best * 1e3,
-                "median_ms": f.median * 1e3,
+                "best_ms": f.best.map(|time| time * 1e3),
+                "median_ms": f.median.map(|time| time * 1e3),
                 "processor_ms": f.processor.map(|time| time * 1e3),
-                "gflops": self.flops / f.best / 1e9,
-                "share_of_multiply_add": self.flops / f.best / self.ceilings.flops,
+                "gflops": f.best.map(|time| self.flops / time / 1e9),
+                "share_of_multiply_add": share(self.flops, f, |c| c.flops),
                 "share_of_multiply_add_by_processor": self.share_by_processor(f),
-                "gbytes_per_second": self.bytes / f.best / 1e9,
-                "share_of_copy": self.bytes / f.best / self.ceilings.copy,
+                "gbytes_per_second": f.best.map(|time| self.bytes / time / 1e9),
+                "share_of_copy": share(self.bytes, f, |c| c.copy),
                 "first_dispatch_ms": f.first * 1e3,
                 "prepare_ms": f.prepare * 1e3,
                 "first_dispatch_processor_ms": f.first_processor.map(|time| time * 1e3),
@@ -297,15 +293,25 @@ impl Measured {
             "case": self.case,
             "flop": self.flops,
             "operand_bytes": self.bytes,
-            "multiply_add_gflops": self.ceilings.flops / 1e9,
+            "multiply_add_gflops": self.ceilings.map(|c| c.flops / 1e9),
             "multiply_add_gflops_by_processor":
-                self.ceilings.flops_by_processor.map(|flops| flops / 1e9),
-            "copy_gbytes_per_second": self.ceilings.copy / 1e9,
+                self.ceilings.and_then(|c| Some(c.flops_by_processor? / 1e9)),
+            "copy_gbytes_per_second": self.ceilings.map(|c| c.copy / 1e9),
             "over_plain": self.over_plain(),
             "over_plain_by_processor": self.over_plain_by_processor(),
             "kernels": rows.collect::<Vec<_>>(),
         })
     }
+}
+
+/// A line of the table.
+fn cells(
+    name: &str,
+    [best, median, rate, peak, moved, copy, processor, first]: [&str; 8],
+) -> String {
+    format!(
+        "  {name:<17}{best:>10}{median:>10}{rate:>10}{peak:>9}{moved:>8}{copy:>8}{processor:>9}{first:>10}"
+    )
 }
 
 impl Row {
@@ -348,11 +354,11 @@ mod tests {
             software: true,
             processor: String::new(),
             clock: String::new(),
-            ceilings: Ceilings {
+            ceilings: Some(Ceilings {
                 flops: 8e9,
                 flops_by_processor: None,
                 copy: 1e9,
-            },
+            }),
             flops: 2e9,
             bytes: 1e6,
             rows: vec![Row {
@@ -377,7 +383,7 @@ mod tests {
         let mut all = measured(taking(&[5, 2, 4]));
         all.merge(&measured(taking(&[3, 3, 3])));
         let figures = all.rows[0].figures().unwrap();
-        assert_eq!((figures.best, figures.median), (0.002, 0.003));
+        assert_eq!((figures.best, figures.median), (Some(0.002), Some(0.003)));
         assert_eq!(all.rate(), Some(1e12));
     }
 

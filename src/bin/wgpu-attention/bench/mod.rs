@@ -11,6 +11,7 @@ mod figures;
 mod inspection;
 mod measure;
 mod plain;
+mod rules;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -29,6 +30,7 @@ use case::{Case, NAMES, Storage};
 use figures::{Measured, ratios};
 use inspection::Looked;
 use measure::{Budget, Contender, Texts, measure};
+use rules::Rule;
 
 /// Measures attention on an adapter: time, GFLOP/s, GB/s, and their share of
 /// what the adapter itself reaches in registers and when copying.
@@ -45,6 +47,10 @@ pub struct BenchArgs {
     case: Vec<String>,
     #[command(flatten)]
     shape: Shape,
+    /// A rule on pairs; may be given several times. Operations are counted as
+    /// without it.
+    #[arg(long, conflicts_with_all = ["inspect", "projection"])]
+    rule: Vec<Rule>,
     /// Kernel family; may be given several times [default: the planner's choice].
     #[arg(long, value_parser = kernel_names())]
     kernel: Vec<Kernel>,
@@ -63,8 +69,9 @@ pub struct BenchArgs {
     /// One JSON document.
     #[arg(long)]
     json: bool,
-    /// Most runs of a kernel in one process.
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Most runs of a kernel in one process after the first; 0 measures the first
+    /// dispatch alone, without the adapter's ceilings.
+    #[arg(long, value_name = "N", default_value_t = 100)]
     runs: u32,
     /// Seconds after which no further run of a kernel is begun.
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
@@ -167,6 +174,7 @@ impl Shape {
             kv_dtype: self.kv_dtype.unwrap_or(dtype),
             causal: self.causal,
             window: self.window,
+            rules: Vec::new(),
             projection: self.projection,
         };
         let axes = [
@@ -302,10 +310,22 @@ impl BenchArgs {
 }
 
 pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
-    let cases = args.cases()?;
-    if let Some(case) = cases.iter().find(|case| args.inspect && case.projection) {
+    let mut cases = args.cases()?;
+    for case in &mut cases {
+        case.rules.clone_from(&args.rule);
+    }
+    let masks = [Rule::MaskBytes, Rule::MaskBits];
+    if masks.iter().all(|mask| args.rule.contains(mask)) {
+        return Err("--rule: expected one mask, got mask-bytes and mask-bits".into());
+    }
+    if let Some(case) = cases.iter().find(|case| case.projection) {
         let name = &case.name;
-        return Err(format!("--inspect: {name} is a projection and has no weights").into());
+        if args.inspect {
+            return Err(format!("--inspect: {name} is a projection and has no weights").into());
+        }
+        if !args.rule.is_empty() {
+            return Err(format!("--rule: {name} is a projection and has no pairs").into());
+        }
     }
     let texts = args.shaders.as_deref().map(texts).transpose()?;
     if args.one_process {

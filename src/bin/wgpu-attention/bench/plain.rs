@@ -25,6 +25,9 @@ impl Plain {
         if case.projection {
             return Some("it is attention, not a projection".to_owned());
         }
+        if let Some(rule) = case.rules.first() {
+            return Some(format!("it has no {}", rule.name()));
+        }
         let bytes = Plain::score_bytes(case);
         let most = limits
             .max_storage_buffer_binding_size
