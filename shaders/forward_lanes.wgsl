@@ -82,13 +82,25 @@ fn main(
     let i = min(rows, vec4<u32>(params.row_end - 1u));
     let starts = vec4<u32>(query_base) + (i - params.row_first) * params.query.row;
 #for r in 4
-    let interval_$r = row_interval(i[$r], sequence);
-#if ALL_RULES
-    let row_$r = load_row(id.batch, id.head, i[$r], sequence);
+    var row_$r = bare_row(id.batch, id.head, i[$r], sequence);
+#end
+    let keys_first = vec4<u32>(row_0.keys_first, row_1.keys_first, row_2.keys_first, row_3.keys_first);
+    let keys_end = vec4<u32>(row_0.keys_end, row_1.keys_end, row_2.keys_end, row_3.keys_end);
+#if KNOWS_PAIR_RULES
+    let masks = vec4<u32>(row_0.mask, row_1.mask, row_2.mask, row_3.mask);
+    let biases = vec4<u32>(row_0.bias, row_1.bias, row_2.bias, row_3.bias);
+    var segments = vec4<u32>();
+    for (var r = 0u; r < select(0u, params.trips_rows, has(RULE_SEGMENTS)); r++) {
+        let segment = aux[params.aux_q_segments + id.batch * params.q_len + i[r]];
+        segments = select(segments, vec4<u32>(segment), vec4<u32>(r) == vec4<u32>(0u, 1u, 2u, 3u));
+    }
+#end
+#if KNOWS_SCORE_RULES
+    let slope = load_slope(id.head);
+#for r in 4
+    row_$r.slope = slope;
 #end
 #end
-    let keys_first = vec4<u32>(interval_0.x, interval_1.x, interval_2.x, interval_3.x);
-    let keys_end = vec4<u32>(interval_0.y, interval_1.y, interval_2.y, interval_3.y);
 
     for (var c = 0u; c < columns; c++) {
         wg_output[c * SUBGROUP + lane] = to_cell(vec4<f32>());
@@ -100,14 +112,14 @@ fn main(
     for (var first = keys.x - keys.x % KEYS; first < keys.y; first += KEYS) {
         // Who sees whom: bit k of a row's word is key first + k.
         var visible = bits_before(keys_end, first) & ~bits_before(keys_first, first);
-#if ALL_RULES
-        for (var r = 0u; r < select(0u, params.trips_rows, has(PAIR_RULES)); r++) {
-            let row = load_row(id.batch, id.head, i[r], sequence);
-            var word = 0u;
-            for (var k = 0u; k < params.trips_keys; k++) {
-                word |= select(0u, 1u << k, is_visible(row, first + k));
-            }
-            visible = select(visible, vec4<u32>(word), vec4<u32>(r) == vec4<u32>(0u, 1u, 2u, 3u));
+#if KNOWS_PAIR_RULES
+        for (var r = 0u; r < select(0u, params.trips_rows, has(PAIR_RULES & ~RULE_SEGMENTS)); r++) {
+            let shown = shown_by_mask_and_bias(masks[r], biases[r], first, params.trips_keys);
+            visible &= select(vec4<u32>(ALL_KEYS), vec4<u32>(shown), vec4<u32>(r) == vec4<u32>(0u, 1u, 2u, 3u));
+        }
+        for (var k = 0u; k < select(0u, params.trips_keys, has(RULE_SEGMENTS)); k++) {
+            let segment = aux[row_0.kv_segments + min(first + k, params.kv_len - 1u)];
+            visible &= select(vec4<u32>(ALL_KEYS), ~vec4<u32>(1u << k), segments != vec4<u32>(segment));
         }
 #end
         let live = subgroupAny(any(visible != vec4<u32>()));
@@ -151,27 +163,26 @@ fn main(
         s_$g_$l *= params.scale;
 #end
 #end
-#if ALL_RULES
-        // Modifiers: one key a trip, picked and put back by selects.
-        for (var k = 0u; k < select(0u, params.trips_keys, live && has(SCORE_RULES)); k++) {
-            var s = vec4<f32>();
-#for g in GROUPS
-#for l in SUBGROUP
-            s = select(s, s_$g_$l, k == $gu * SUBGROUP + $lu);
-#end
-#end
-            let j = first + k;
-            s = vec4<f32>(
-                modified(row_0, j, s.x),
-                modified(row_1, j, s.y),
-                modified(row_2, j, s.z),
-                modified(row_3, j, s.w),
+#if KNOWS_SCORE_RULES
+        // Modifiers: each trip the last score goes out, the one before it comes in
+        // modified, and after KEYS + 1 trips all are at their places again.
+        var carried = vec4<f32>();
+        for (var k = 0u; k < select(0u, params.trips_keys + 1u, live && has(SCORE_RULES)); k++) {
+            let j = first + params.trips_keys - k;
+            var moved = vec4<f32>(
+                modified(row_0, j, carried.x),
+                modified(row_1, j, carried.y),
+                modified(row_2, j, carried.z),
+                modified(row_3, j, carried.w),
             );
 #for g in GROUPS
 #for l in SUBGROUP
-            s_$g_$l = select(s_$g_$l, s, k == $gu * SUBGROUP + $lu);
+            let out_$g_$l = s_$g_$l;
+            s_$g_$l = moved;
+            moved = out_$g_$l;
 #end
 #end
+            carried = moved;
         }
 #end
 

@@ -12,7 +12,7 @@ use crate::kernel::Kernel;
 use crate::params::{LANES, lane_tile, tile};
 use crate::passes::rule_set;
 use crate::problem::{Goal, Problem};
-use crate::specialization::{Loads, RuleSet};
+use crate::specialization::Loads;
 use crate::split::MOST_SUMMARY_ROWS;
 use crate::tiling::{Tiling, loads};
 
@@ -51,13 +51,15 @@ fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
     let columns = problem.dims.v_dim.min(tiling.columns as usize) as u64;
     let depth_chunks = (problem.dims.qk_dim as u64).div_ceil(dims);
     let value_chunks = columns.div_ceil(dims);
-    let careful = match rule_set(problem) {
-        RuleSet::Intervals => 0,
-        RuleSet::All => rows * (keys + 3) + keys,
+    let known = rule_set(problem);
+    let pairs = match known.knows_pairs() {
+        true => rows * (keys + 3) + keys + 1,
+        false => 0,
     };
-    let ends = columns + rows * (columns.div_ceil(4) + 1) * 12;
+    let scores = if known.knows_scores() { keys + 2 } else { 0 };
+    let ends = columns + rows * (columns.div_ceil(4) + 1) * 12 + rows + 1;
     let visited = visited_keys(problem).div_ceil(keys) + 2;
-    ends + visited * (8 + depth_chunks + value_chunks + columns + careful)
+    ends + visited * (8 + depth_chunks + value_chunks + columns + pairs + scores)
 }
 
 /// For a chunk of depth its own iteration; for each run of 4 outputs 4 rows of at

@@ -24,6 +24,7 @@ const PARAMS: Module = file!("lib/params.wgsl");
 const DTYPE: Module = file!("lib/dtype.wgsl");
 const SEQUENCE: Module = file!("lib/sequence.wgsl");
 const VISIBILITY: Module = file!("lib/visibility.wgsl");
+const VISIBILITY_BITS: Module = file!("lib/visibility_bits.wgsl");
 const SCORE: Module = file!("lib/score.wgsl");
 const SOFTMAX: Module = file!("lib/softmax.wgsl");
 const STORE_STATS: Module = file!("lib/store_stats.wgsl");
@@ -95,7 +96,8 @@ impl Shader {
             .concat(),
             Shader::ForwardLanes => {
                 let (chunks, values) = (chunk_modules(key), [value_chunks(key)]);
-                [base, row, &[STORE_STATS, GRID, STORE], &chunks, &values].concat()
+                let own = [VISIBILITY_BITS, STORE_STATS, GRID, STORE];
+                [base, row, &own, &chunks, &values].concat()
             }
             Shader::StagedScores => [base, tile, rows].concat(),
             Shader::StagedSoftmax => [base, row, &[STORE_STATS, STAGES, REDUCE]].concat(),

@@ -110,7 +110,13 @@ pub(crate) mod rules {
     pub const NORMS_BY_QUERY: u32 = 65536;
     pub const CONTINUED: u32 = 131_072;
 
-    /// All but the rules that are decided pair by pair or change a score.
+    /// Those that are decided pair by pair.
+    pub const PAIRS: u32 = SEGMENTS | BIAS | MASK_BYTES | MASK_BITS | MASK_DROP;
+
+    /// Those that change a score.
+    pub const SCORES: u32 = SOFTCAP | BIAS | ALIBI;
+
+    /// All but these.
     pub const INTERVALS: u32 =
         CAUSAL | LEFT | RIGHT | KV_LENGTHS | Q_LENGTHS | SINKS | STATS | STATS_PAIRS;
 }

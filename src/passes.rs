@@ -333,10 +333,7 @@ fn side(count: Option<u32>, rule: u32) -> (u32, u32) {
 /// The rules that the kernels for a problem have to know.
 pub(crate) fn rule_set(problem: &Problem) -> RuleSet {
     // The window's sides are among the intervals.
-    match rule_bits(problem) & !RuleSet::Intervals.bits() {
-        0 => RuleSet::Intervals,
-        _ => RuleSet::All,
-    }
+    RuleSet::of(rule_bits(problem))
 }
 
 pub(crate) fn rule_bits(problem: &Problem) -> u32 {

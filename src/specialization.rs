@@ -66,17 +66,48 @@ pub enum Loads {
 pub enum RuleSet {
     /// Those that leave each row an interval of keys; sinks; statistics.
     Intervals,
-    /// All.
+    /// The same, masks and segments.
+    Pairs,
+    /// The same as the first, softcap and ALiBi.
+    Scores,
+    /// All; a bias may hide a pair and changes its score.
     All,
 }
 
 impl RuleSet {
+    /// Every set.
+    pub const ALL_SETS: [RuleSet; 4] = [
+        RuleSet::Intervals,
+        RuleSet::Pairs,
+        RuleSet::Scores,
+        RuleSet::All,
+    ];
+
     /// `RULE_` bits.
     pub fn bits(self) -> u32 {
         match self {
             RuleSet::Intervals => rules::INTERVALS,
+            RuleSet::Pairs => rules::INTERVALS | rules::PAIRS & !rules::SCORES,
+            RuleSet::Scores => rules::INTERVALS | rules::SCORES & !rules::PAIRS,
             RuleSet::All => u32::MAX,
         }
+    }
+
+    /// The smallest set that has those of the bits.
+    pub fn of(bits: u32) -> RuleSet {
+        let sets = [RuleSet::Intervals, RuleSet::Pairs, RuleSet::Scores];
+        let found = sets.into_iter().find(|set| bits & !set.bits() == 0);
+        found.unwrap_or(RuleSet::All)
+    }
+
+    /// Whether it has rules that are decided pair by pair.
+    pub fn knows_pairs(self) -> bool {
+        matches!(self, RuleSet::Pairs | RuleSet::All)
+    }
+
+    /// Whether it has rules that change a score.
+    pub fn knows_scores(self) -> bool {
+        matches!(self, RuleSet::Scores | RuleSet::All)
     }
 }
 
@@ -95,14 +126,15 @@ impl Specialization {
 
     /// Names that `#for` may count to and `#if` ask for, which are constants of the
     /// text too.
-    pub(crate) fn counts(self) -> [(&'static str, u32); 5] {
+    pub(crate) fn counts(self) -> [(&'static str, u32); 6] {
         let dims = if self.loads == Loads::Words { 1 } else { 4 };
         [
             ("SUBGROUP", self.lanes.count()),
             ("QUADS", self.lanes.count() / 4),
             ("GROUPS", lane_tile::GROUPS),
             ("DIMS", dims),
-            ("ALL_RULES", u32::from(self.rules == RuleSet::All)),
+            ("KNOWS_PAIR_RULES", u32::from(self.rules.knows_pairs())),
+            ("KNOWS_SCORE_RULES", u32::from(self.rules.knows_scores())),
         ]
     }
 }
@@ -140,8 +172,11 @@ impl Specialization {
             }
             stem += &format!(".{}lanes", self.lanes.count());
         }
-        if self.rules == RuleSet::Intervals {
-            stem += ".intervals";
+        match self.rules {
+            RuleSet::Intervals => stem += ".intervals",
+            RuleSet::Pairs => stem += ".pairs",
+            RuleSet::Scores => stem += ".scores",
+            RuleSet::All => {}
         }
         if self.shared {
             stem += ".shared";
@@ -176,7 +211,7 @@ pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
                     list(Specialization { column_runs, ..key });
                 }
                 for lanes in [Lanes::Four, Lanes::Eight] {
-                    for rules in [RuleSet::Intervals, RuleSet::All] {
+                    for rules in RuleSet::ALL_SETS {
                         for query_dtype in [DType::F32, kv_dtype] {
                             list(Specialization {
                                 lanes,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lints::{forbidden, parse, uniformity, validate, validate_with, workgroup_memory};
 use naga::valid::Capabilities;
-use wgpu_attention::shaders::{Loads, RuleSet, Shader, Specialization, all_pipelines, compose};
+use wgpu_attention::shaders::{Loads, Shader, Specialization, all_pipelines, compose};
 use wgpu_attention::{DeviceCaps, testing};
 
 /// Every pipeline, parsed.
@@ -297,18 +297,18 @@ fn rules_that_a_kernel_does_not_know_are_not_in_its_text() {
         let text = compose(shader, key).text;
         assert!(!text.lines().any(|line| line.starts_with('#')));
         if shader == Shader::ForwardLanes {
-            for line in [
-                "= load_row(",
-                "is_visible(row, first + k)",
-                "modified(row_3,",
-            ] {
-                let known = key.rules == RuleSet::All;
-                assert_eq!(text.contains(line), known, "{line} {key:?}");
-                seen.insert(known);
-            }
+            let pairs = "= shown_by_mask_and_bias(";
+            let scores = "modified(row_3,";
+            let known = [key.rules.knows_pairs(), key.rules.knows_scores()];
+            assert_eq!(
+                [pairs, scores].map(|line| text.contains(line)),
+                known,
+                "{key:?}"
+            );
+            seen.insert(known);
         }
     }
-    assert_eq!(seen.len(), 2);
+    assert_eq!(seen.len(), 4);
 }
 
 #[test]

@@ -16,7 +16,8 @@ struct Row {
     slope: f32,
 }
 
-fn load_row(batch: u32, head: u32, i: u32, sequence: Sequence) -> Row {
+// Row i without what lists hold: its segment and slope are 0.
+fn bare_row(batch: u32, head: u32, i: u32, sequence: Sequence) -> Row {
     let interval = row_interval(i, sequence);
     let b = batch - params.batch_first;
     let h = head - params.head_first;
@@ -30,13 +31,24 @@ fn load_row(batch: u32, head: u32, i: u32, sequence: Sequence) -> Row {
     row.mask = params.mask.base + b * params.mask.batch + h * params.mask.head + r * params.mask.row;
     row.segment = 0u;
     row.kv_segments = params.aux_kv_segments + batch * params.kv_len;
+    row.slope = 0.0;
+    return row;
+}
+
+fn load_slope(head: u32) -> f32 {
+    var slope = 0.0;
+    if has(RULE_ALIBI) {
+        slope = bitcast<f32>(aux[params.aux_slopes + head]);
+    }
+    return slope;
+}
+
+fn load_row(batch: u32, head: u32, i: u32, sequence: Sequence) -> Row {
+    var row = bare_row(batch, head, i, sequence);
     if has(RULE_SEGMENTS) {
         row.segment = aux[params.aux_q_segments + batch * params.q_len + i];
     }
-    row.slope = 0.0;
-    if has(RULE_ALIBI) {
-        row.slope = bitcast<f32>(aux[params.aux_slopes + head]);
-    }
+    row.slope = load_slope(head);
     return row;
 }
 
