@@ -9,8 +9,8 @@ use crate::caps::DeviceCaps;
 use crate::error::Error;
 use crate::inspect::DISTANCE_BINS;
 use crate::kernel::Kernel;
-use crate::params::{LANES, lane_tile, tile};
-use crate::passes::rule_set;
+use crate::params::{LANES, lane_tile, rules, tile};
+use crate::passes::rule_bits;
 use crate::problem::{Goal, Problem};
 use crate::specialization::Loads;
 use crate::split::MOST_SUMMARY_ROWS;
@@ -51,15 +51,27 @@ fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
     let columns = problem.dims.v_dim.min(tiling.columns as usize) as u64;
     let depth_chunks = (problem.dims.qk_dim as u64).div_ceil(dims);
     let value_chunks = columns.div_ceil(dims);
-    let known = rule_set(problem);
-    let pairs = match known.knows_pairs() {
-        true => rows * (keys + 3) + keys + 1,
-        false => 0,
-    };
-    let scores = if known.knows_scores() { keys + 2 } else { 0 };
     let ends = columns + rows * (columns.div_ceil(4) + 1) * 12 + rows + 1;
     let visited = visited_keys(problem).div_ceil(keys) + 2;
-    ends + visited * (8 + depth_chunks + value_chunks + columns + pairs + scores)
+    let rules = lane_rules(problem, rows, keys);
+    ends + visited * (8 + depth_chunks + value_chunks + columns + rules)
+}
+
+/// What mask and bias hide is looked at row by row: one trip for a word of bits
+/// without a bias, one a key else; segments and scores take one a key.
+fn lane_rules(problem: &Problem, rows: u64, keys: u64) -> u64 {
+    let has = |rule: u32| rule_bits(problem) & rule != 0;
+    let row = match &problem.mask {
+        _ if has(rules::BIAS) => keys,
+        Some(mask) if mask.bits && mask.key_stride == 1 => 1,
+        Some(_) => keys,
+        None => 0,
+    };
+    let pairs = if row > 0 { rows * (row + 2) } else { 0 };
+    let segments = if has(rules::SEGMENTS) { keys } else { 0 };
+    let scores = if has(rules::SCORES) { keys + 1 } else { 0 };
+    // The last test of each.
+    pairs + segments + scores + 3
 }
 
 /// For a chunk of depth its own iteration; for each run of 4 outputs 4 rows of at

@@ -9,7 +9,10 @@ use common::{Feature, Shape, generate};
 use gpu::guest::{Guest, Setup};
 use gpu::memory::Layout;
 use gpu::{Report, gpu, kernels, limited, oracle};
-use wgpu_attention::{AdapterOptions, Attention, DType, Error, Kernel, PlanOptions, Stats};
+use wgpu_attention::{
+    AdapterOptions, Attention, DType, Error, Kernel, MaskView, Plan, PlanOptions, Polarity,
+    Problem, Stats, wgpu,
+};
 
 fn forced(kernel: Kernel) -> Setup {
     Setup {
@@ -153,6 +156,71 @@ fn a_prepared_plan_serves_other_buffers() {
         }
     }
     report.finish(2 * 132 * 9);
+}
+
+/// Bytes of a mask may lie anywhere: kernels that look at several at once do so
+/// where a row's are together and begin with a word.
+#[test]
+fn masks_of_bytes_with_any_strides() {
+    let mut report = Report::new();
+    let (rows, keys) = (37, 70);
+    let shape = Shape::f32([1, 1, rows, 4], 1, keys, 4);
+    for (row_stride, key_stride, offset) in [
+        (72, 1, 0),
+        (72, 1, 8),
+        (72, 1, 3),
+        (71, 1, 0),
+        (280, 4, 0),
+        (210, 3, 1),
+        (1, 37, 0),
+        (0, 1, 4),
+        (1, 0, 2),
+    ] {
+        // A byte where no pair is hides it if it is read.
+        let size = offset + (rows - 1) * row_stride + (keys - 1) * key_stride + 1;
+        let mut bytes = vec![0; size.next_multiple_of(4)];
+        let mut case = generate(7, shape, &[]);
+        let mut pairs = Vec::new();
+        for (i, j) in (0..rows).flat_map(|i| (0..keys).map(move |j| (i, j))) {
+            let (i, j) = (i * row_stride.min(1), j * key_stride.min(1));
+            let is_set = (i * 7 + j * 5 + i * j) % 3 != 0;
+            bytes[offset + i * row_stride + j * key_stride] = if is_set { 1 << (j % 8) } else { 0 };
+            pairs.push(u8::from(is_set));
+        }
+        case.mask = Some(common::OwnedMask {
+            data: common::MaskBits::Bytes(pairs),
+            shape: [1, 1, rows, keys],
+            polarity: Polarity::Keep,
+        });
+        let buffer = gpu().device().create_buffer(&wgpu::BufferDescriptor {
+            label: Some("strided mask"),
+            size: bytes.len() as u64,
+            usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        gpu().queue().write_buffer(&buffer, 0, &bytes);
+        let strides = [0, 0, row_stride, key_stride];
+        let mask =
+            MaskView::bytes_strided(&buffer, [1, 1, rows, keys], strides, offset, Polarity::Keep);
+        let mask = mask.unwrap();
+        for kernel in kernels() {
+            let setup = forced(kernel);
+            let name = format!("{kernel:?} {strides:?} from {offset}");
+            let guest = Guest::new(gpu(), &case, &setup).unwrap();
+            let operands = guest.operands().unwrap().mask(mask);
+            let problem = Problem::forward(&operands, &case.options).unwrap();
+            let plan = Plan::new(&problem, gpu().caps(), &setup.plan).unwrap();
+            let prepared = gpu().prepare(&plan).unwrap();
+            let mut encoder = gpu().device().create_command_encoder(&Default::default());
+            let recorded = prepared.record(&mut encoder, &operands, guest.workspace());
+            report.expect_ok(&name, recorded);
+            gpu().queue().submit([encoder.finish()]);
+            if let Some(ran) = report.expect_ok(&name, guest.read()) {
+                report.judge(&name, &oracle(&case), &ran);
+            }
+        }
+    }
+    report.finish(9 * 3 * rows * 5);
 }
 
 /// Bits do not change from run to run.

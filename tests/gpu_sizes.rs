@@ -217,21 +217,36 @@ fn sequences_past_32767() {
 #[test]
 fn the_longest_rows_before_loops_end() {
     let mut report = Report::new();
-    for (qk_dim, columns, is_hidden, kernel) in [
-        (8, 4, true, Kernel::Tiled),
-        (130, 4, true, Kernel::Tiled),
-        (8, 4, true, Kernel::LaneBroadcast),
-        (128, 4, true, Kernel::LaneBroadcast),
-        // Without rules for pairs, and with values so wide that theirs are most.
-        (8, 64, false, Kernel::LaneBroadcast),
-        (8, 4, true, Kernel::Staged),
+    // A bias is looked at pair by pair, twice; bits of a mask beside it too.
+    let all: &[Feature] = &[Feature::Bias, Feature::Segments, Feature::MaskBits];
+    for (qk_dim, columns, features, kernel) in [
+        (8, 4, all, Kernel::Tiled),
+        (130, 4, all, Kernel::Tiled),
+        (8, 4, all, Kernel::LaneBroadcast),
+        (128, 4, all, Kernel::LaneBroadcast),
+        // Rules on pairs alone, on scores alone, none; there with values so wide
+        // that theirs are most iterations.
+        (
+            8,
+            4,
+            &[Feature::Segments, Feature::MaskBytes],
+            Kernel::LaneBroadcast,
+        ),
+        (8, 4, &[Feature::MaskBits], Kernel::LaneBroadcast),
+        (
+            8,
+            4,
+            &[Feature::Softcap, Feature::Alibi],
+            Kernel::LaneBroadcast,
+        ),
+        (8, 64, &[], Kernel::LaneBroadcast),
+        (8, 4, all, Kernel::Staged),
     ] {
         if !kernels().contains(&kernel) {
             continue;
         }
         let case_of = |kv_len: usize| {
             let shape = Shape::f32([1, 1, 2, qk_dim], 1, kv_len, columns);
-            let features: &[Feature] = if is_hidden { &[Feature::Bias] } else { &[] };
             let mut case = generate(1, shape, features);
             // What is not finite takes more iterations, seen or not: here the
             // last key of every 16, in the first column.
@@ -241,8 +256,17 @@ fn the_longest_rows_before_loops_end() {
                 value[j * columns] = f32::NAN;
             }
             case.value = common::Elements::new(&value, DType::F32);
-            case.mask = is_hidden.then(|| common::OwnedMask {
-                data: common::MaskBits::Bits(vec![0x7fff_7fff; keys.div_ceil(32)]),
+            let data = match features.last() {
+                // A byte for all keys of a row takes a trip for each.
+                Some(Feature::MaskBytes) => Some((common::MaskBits::Bytes(vec![1]), 1)),
+                Some(Feature::MaskBits) => {
+                    let bits = vec![0x7fff_7fff; keys.div_ceil(32)];
+                    Some((common::MaskBits::Bits(bits), keys))
+                }
+                _ => None,
+            };
+            case.mask = data.map(|(data, keys)| common::OwnedMask {
+                data,
                 shape: [1, 1, 1, keys],
                 polarity: Polarity::Keep,
             });
@@ -262,14 +286,14 @@ fn the_longest_rows_before_loops_end() {
                 bad = middle
             }
         }
-        println!("{kernel:?}, Dqk {qk_dim}, Dv {columns}: {good} keys");
+        println!("{kernel:?}, Dqk {qk_dim}, Dv {columns}, {features:?}: {good} keys");
         let case = case_of(good);
         let ran = Guest::run(gpu(), &case, &forced(kernel));
         if let Some(ran) = report.expect_ok(&case.name, ran) {
             report.judge(&format!("{kernel:?} {}", case.name), &oracle(&case), &ran);
         }
     }
-    report.finish(3 * 6);
+    report.finish(3 * 9);
 }
 
 /// More than 65,535 workgroups of one dispatch: the staged softmax has one a
