@@ -9,13 +9,20 @@
 # figure counts. What is left without a part computes nothing of use. A part that
 # hides behind another costs less than its own time: the parts don't add up.
 #
-#   DTYPE=f32  HEAD_DIM=64  PROCESSES=5  BIN=wgpu-attention
+# With COUNT=1 it counts instructions instead, by valgrind: those of a program that
+# runs the kernel once, on 9 rows and keys, nearly all of them its compilation. A
+# count is the same from run to run, where a first dispatch moves by a quarter.
+#
+#   DTYPE=f32  HEAD_DIM=64  RULE=(mask-bits|softcap|bias|...)  PROCESSES=5
+#   COUNT=  BIN=wgpu-attention
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 dtype=${DTYPE:-f32}
 head_dim=${HEAD_DIM:-64}
 processes=${PROCESSES:-5}
+rule=()
+[ -z "${RULE:-}" ] || rule=(--rule "$RULE")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bin=${BIN:-}
@@ -24,7 +31,7 @@ if [ -z "$bin" ]; then
     bin=${CARGO_TARGET_DIR:-target}/release/wgpu-attention
 fi
 "$bin" shaders --out "$work/whole" --kernel lane-broadcast --dtype "$dtype" \
-    --head-dim "$head_dim" --adapter "" >/dev/null
+    --head-dim "$head_dim" --adapter "" "${rule[@]}" >/dev/null
 
 parts=(whole)
 scripts=
@@ -60,12 +67,35 @@ without care-for-NaN \
     '/^fn is_not_finite/,/^}/s/return .*/return vec4<bool>();/
      /^        for .*subgroupAny\(broken\)/,/^        }$/d'
 without output '/let output_row = /,/^            }$/d'
+# Rules on pairs and scores, where the text has them.
+if grep -q 'shown_by_mask_and_bias(masks' "$work"/whole/*; then
+    without rules-on-pairs '/^        for .*PAIR_RULES/,/^        }$/d
+        /^ +for .*has\(RULE_SEGMENTS\)\); [rk]\+\+/,/^ {4,8}}$/d'
+fi
+if grep -q 'modified(row_0' "$work"/whole/*; then
+    without rules-on-scores '/^        for .*SCORE_RULES/,/^        }$/d'
+fi
 without all-of-these "$scripts"
 
+if [ -n "${COUNT:-}" ]; then
+    echo "| taken out | million instructions |"
+    echo "| --- | --- |"
+    for part in "${parts[@]}"; do
+        MESA_SHADER_CACHE_DISABLE=1 valgrind --tool=cachegrind --cache-sim=no \
+            --cachegrind-out-file=/dev/null --log-file="$work/log" \
+            "$bin" bench --one-process --runs 0 --heads 1 --q-len 9 --kernel lane-broadcast \
+            --dtype "$dtype" --head-dim "$head_dim" "${rule[@]}" --shaders "$work/$part" >/dev/null
+        awk -v part="${part//-/ }" '/I *refs:/ {
+            gsub(",", "", $NF)
+            printf "| %s | %d |\n", part == "whole" ? "(nothing)" : part, $NF / 1e6
+        }' "$work/log"
+    done
+    exit
+fi
 for _ in $(seq "$processes"); do
     for part in "${parts[@]}"; do
         "$bin" bench --kernel lane-broadcast --dtype "$dtype" --head-dim "$head_dim" \
-            --shaders "$work/$part" "$@" >"$work/table"
+            "${rule[@]}" --shaders "$work/$part" "$@" >"$work/table"
         awk -v part="$part" '$1 == "lane-broadcast" { print part, $2, $9 }' \
             "$work/table" >>"$work/figures"
     done

@@ -105,11 +105,25 @@ fn shaders_for_subgroups_need_their_size() {
     let text = std::fs::read_to_string(file).unwrap();
     assert!(text.contains("array<vec2<u64>>"), "{text}");
     assert!(!text.contains("modified(row_0"), "{text}");
-    let output = run([&["shaders", "--out", out, "--all-rules"][..], &wide].concat());
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let file = folder.path().join("forward_lanes.f32.wide.8lanes.wgsl");
-    let text = std::fs::read_to_string(file).unwrap();
-    assert!(text.contains("modified(row_0"), "{text}");
+    for (rules, stem, pairs, scores) in [
+        (&["segments"][..], ".pairs", true, false),
+        (&["softcap", "alibi"], ".scores", false, true),
+        (&["softcap", "mask-bits"], "", true, true),
+        (&["bias"], "", true, true),
+    ] {
+        let rules = rules.iter().flat_map(|rule| ["--rule", rule]);
+        let args = ["shaders", "--out", out]
+            .into_iter()
+            .chain(wide)
+            .chain(rules);
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let name = format!("forward_lanes.f32.wide.8lanes{stem}.wgsl");
+        let text = std::fs::read_to_string(folder.path().join(&name)).unwrap();
+        std::fs::remove_file(folder.path().join(name)).unwrap();
+        assert_eq!(text.contains("shown_by_mask_and_bias(masks"), pairs);
+        assert_eq!(text.contains("modified(row_0"), scores);
+    }
 }
 
 /// The table names the plan and every file.

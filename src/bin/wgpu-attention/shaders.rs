@@ -12,6 +12,7 @@ use wgpu_attention::{
 };
 
 use crate::backend::kernel_names;
+use crate::bench::rules::Rule;
 use crate::report::{Reporter, Stop};
 
 /// Writes the WGSL shaders that the plan for a problem emits.
@@ -19,7 +20,7 @@ use crate::report::{Reporter, Stop};
 /// Without --adapter none is opened: the plan is made for WebGPU's default limits,
 /// or with subgroups if their size is given. Shape and storage types choose the
 /// shaders; options (causal, windows, scale, ...) are numbers in a uniform and change
-/// no text, but those that look at pairs: see --all-rules. Each file is named by
+/// no text, but those of --rule. Each file is named by
 /// shader and specialization; the table says what it needs.
 #[derive(Debug, Args)]
 pub struct ShadersArgs {
@@ -53,9 +54,9 @@ pub struct ShadersArgs {
     /// Kernel family [default: the planner's choice].
     #[arg(long, value_parser = kernel_names())]
     kernel: Option<Kernel>,
-    /// The text of problems with masks, bias, softcap, ALiBi or segments.
+    /// The text of problems with this rule on pairs; may be given several times.
     #[arg(long)]
-    all_rules: bool,
+    rule: Vec<Rule>,
     /// Plans for the adapter whose name, driver or backend contains this, in any
     /// case, as `bench` would; an empty NAME for the one that `bench` takes.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["subgroup_size", "int64"])]
@@ -98,6 +99,13 @@ pub fn shaders(args: &ShadersArgs) -> Result<ExitCode, Stop> {
     fs::create_dir_all(&args.out).map_err(|e| failed(&args.out, &e))?;
     let mut rows = Vec::new();
     for (shader, key) in emitted(&plan) {
+        let key = match shader {
+            Shader::ForwardLanes => Specialization {
+                rules: Rule::set(&args.rule),
+                ..key
+            },
+            _ => key,
+        };
         let composed = compose(shader, key);
         let file = format!("{}.wgsl", key.file_stem(shader));
         let path = args.out.join(&file);
@@ -140,11 +148,7 @@ fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
         ],
     )?;
     let dtype = args.dtype.into();
-    let mut problem_options = Options::default();
-    if args.all_rules {
-        problem_options = problem_options.softcap(1.0);
-    }
-    let problem = Problem::contiguous(&dims, dtype, dtype, &problem_options)?;
+    let problem = Problem::contiguous(&dims, dtype, dtype, &Options::default())?;
     let mut options = PlanOptions::default().shared_buffers(args.shared_buffers);
     options.kernel = args.kernel;
     if let Some(name) = &args.adapter {

@@ -11,7 +11,7 @@ mod figures;
 mod inspection;
 mod measure;
 mod plain;
-mod rules;
+pub mod rules;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

@@ -4,6 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 use serde::{Deserialize, Serialize};
+use wgpu_attention::shaders::RuleSet;
 use wgpu_attention::{
     BoolMask, DType, Error, Inputs, List, MaskData, MaskView, Operands, Polarity, Tensor,
     TensorView, wgpu,
@@ -43,6 +44,20 @@ impl Rule {
             Rule::MaskBits => "mask-bits",
             Rule::Bias => "bias",
             Rule::Segments => "segments",
+        }
+    }
+
+    /// What a kernel for all of them has to know.
+    pub fn set(rules: &[Rule]) -> RuleSet {
+        let has = |some: &[Rule]| rules.iter().any(|rule| some.contains(rule));
+        let pairs = [Rule::MaskBytes, Rule::MaskBits, Rule::Segments];
+        let scores = [Rule::Softcap, Rule::Alibi];
+        match (has(&pairs), has(&scores)) {
+            _ if has(&[Rule::Bias]) => RuleSet::All,
+            (true, true) => RuleSet::All,
+            (true, false) => RuleSet::Pairs,
+            (false, true) => RuleSet::Scores,
+            (false, false) => RuleSet::Intervals,
         }
     }
 }
