@@ -77,19 +77,26 @@ if grep -q 'modified(row_0' "$work"/whole/*; then
 fi
 without all-of-these "$scripts"
 
+# count PART: a line of the table.
+count() {
+    MESA_SHADER_CACHE_DISABLE=1 valgrind --tool=cachegrind --cache-sim=no \
+        --cachegrind-out-file=/dev/null --log-file="$work/log.$1" \
+        "$bin" bench --one-process --runs 0 --heads 1 --q-len 9 --kernel lane-broadcast \
+        --dtype "$dtype" --head-dim "$head_dim" "${rule[@]}" --shaders "$work/$1" >/dev/null
+    awk -v part="${1//-/ }" '/I *refs:/ {
+        gsub(",", "", $NF)
+        printf "| %s | %d |\n", part == "whole" ? "(nothing)" : part, $NF / 1e6
+    }' "$work/log.$1" >"$work/count.$1"
+}
 if [ -n "${COUNT:-}" ]; then
+    for part in "${parts[@]}"; do
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+        count "$part" &
+    done
+    while [ -n "$(jobs -p)" ]; do wait -n; done
     echo "| taken out | million instructions |"
     echo "| --- | --- |"
-    for part in "${parts[@]}"; do
-        MESA_SHADER_CACHE_DISABLE=1 valgrind --tool=cachegrind --cache-sim=no \
-            --cachegrind-out-file=/dev/null --log-file="$work/log" \
-            "$bin" bench --one-process --runs 0 --heads 1 --q-len 9 --kernel lane-broadcast \
-            --dtype "$dtype" --head-dim "$head_dim" "${rule[@]}" --shaders "$work/$part" >/dev/null
-        awk -v part="${part//-/ }" '/I *refs:/ {
-            gsub(",", "", $NF)
-            printf "| %s | %d |\n", part == "whole" ? "(nothing)" : part, $NF / 1e6
-        }' "$work/log"
-    done
+    for part in "${parts[@]}"; do cat "$work/count.$part"; done
     exit
 fi
 for _ in $(seq "$processes"); do

@@ -7,5 +7,6 @@ mod noop;
 mod check;
 mod classes;
 mod limits;
+mod rules;
 mod snapshots;
 mod splits;
