@@ -13,6 +13,8 @@
 # runs the kernel once, on 9 rows and keys, nearly all of them its compilation. A
 # count is the same from run to run, where a first dispatch moves by a quarter.
 #
+# A run takes some minutes, a count 5 to 10.
+#
 #   DTYPE=f32  HEAD_DIM=64  RULE=(mask-bits|softcap|bias|...)  PROCESSES=5
 #   COUNT=  BIN=wgpu-attention
 set -euo pipefail

@@ -164,8 +164,9 @@ fn main(
 #end
 #end
 #if KNOWS_SCORE_RULES
-        // Modifiers: each trip the last score goes out, the one before it comes in
-        // modified, and after KEYS + 1 trips all are at their places again.
+        // Modifiers: each trip the last score goes out of the registers, and the one
+        // that the trip before carried out comes in at the first, modified. After
+        // KEYS + 1 trips all are at their places again.
         var carried = vec4<f32>();
         for (var k = 0u; k < select(0u, params.trips_keys + 1u, live && has(SCORE_RULES)); k++) {
             let j = first + params.trips_keys - k;

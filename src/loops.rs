@@ -57,13 +57,15 @@ fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
     ends + visited * (8 + depth_chunks + value_chunks + columns + rules)
 }
 
-/// What mask and bias hide is looked at row by row: one trip for a word of bits
-/// without a bias, one a key else; segments and scores take one a key.
+/// What mask and bias hide is looked at row by row: without a bias one trip for a word
+/// of bits, one for each 4 bytes where all rows begin with a word, one a key else;
+/// segments and scores take one a key.
 fn lane_rules(problem: &Problem, rows: u64, keys: u64) -> u64 {
     let has = |rule: u32| rule_bits(problem) & rule != 0;
     let row = match &problem.mask {
         _ if has(rules::BIAS) => keys,
         Some(mask) if mask.bits && mask.key_stride == 1 => 1,
+        Some(mask) if mask.key_stride == 1 && mask.rows_begin_words() => keys / 4,
         Some(_) => keys,
         None => 0,
     };

@@ -1,7 +1,7 @@
 //! The definition of positional visibility: causal mask, window, lengths.
 //!
 //! This file is the definition that the oracle and the planner share with the
-//! kernels; its WGSL twin is `shaders/lib/visibility.wgsl`. For one row these
+//! kernels; its WGSL twin is `shaders/lib/sequence.wgsl`. For one row these
 //! rules leave one interval of keys, which is what makes tile skipping exact.
 
 use std::ops::Range;

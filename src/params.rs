@@ -116,7 +116,7 @@ pub(crate) mod rules {
     /// Those that change a score.
     pub const SCORES: u32 = SOFTCAP | BIAS | ALIBI;
 
-    /// All but these.
+    /// What leaves each row an interval of keys; sinks; statistics.
     pub const INTERVALS: u32 =
         CAUSAL | LEFT | RIGHT | KV_LENGTHS | Q_LENGTHS | SINKS | STATS | STATS_PAIRS;
 }

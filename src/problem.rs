@@ -335,6 +335,12 @@ impl MaskGeometry {
             },
         }
     }
+
+    /// Whether every row of a mask of bytes begins with a word.
+    pub fn rows_begin_words(&self) -> bool {
+        let Geometry { strides, phase, .. } = &self.geometry;
+        phase % 4 == 0 && strides[..3].iter().all(|stride| stride % 4 == 0)
+    }
 }
 
 impl fmt::Display for MaskGeometry {

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use crate::attention::Attention;
 use crate::caps::DeviceCaps;
 use crate::error::Result;
-use crate::host::DType;
+use crate::host::{DType, Polarity};
 use crate::kernel::{Shader, Slot, dtype_code};
+use crate::lists::{ListKind, ListSource};
 use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
 use crate::pipeline::Pipelines;
 use crate::plan::{Plan, Uniform};
-use crate::problem::Problem;
+use crate::problem::{Geometry, MaskGeometry, Problem};
 use crate::stage::Stage;
 use crate::tiling::Tiling;
 
@@ -24,6 +25,52 @@ pub const WORKGROUP_MEMORY: u64 = crate::tiling::TILE_MEMORY;
 
 /// The same of the lane-broadcast kernel.
 pub const LANE_MEMORY: u64 = crate::tiling::LANE_MEMORY;
+
+/// Operands that a problem may have besides tensors, as `bench --rule` has them.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Ruled {
+    pub bias: bool,
+    pub mask_bytes: bool,
+    pub mask_bits: bool,
+    pub segments: bool,
+    pub alibi: bool,
+}
+
+/// A problem that was made without buffers, with these operands too: an f32 bias and
+/// a mask of shape (1, 1, Nq, Nk), lists that the host knows.
+pub fn with_rules(mut problem: Problem, ruled: Ruled) -> Problem {
+    let dims = problem.dims;
+    let geometry = |keys: usize, element_size: u64| {
+        let shape = [1, 1, dims.q_len, keys];
+        Geometry::new(shape, crate::place::contiguous(shape), element_size, 0)
+    };
+    if ruled.bias {
+        problem.bias = Some((geometry(dims.kv_len, 4), DType::F32));
+    }
+    if ruled.mask_bytes || ruled.mask_bits {
+        let (keys, element_size) = match ruled.mask_bits {
+            true => (dims.kv_len.div_ceil(32), 4),
+            false => (dims.kv_len, 1),
+        };
+        problem.mask = Some(MaskGeometry {
+            geometry: geometry(keys, element_size),
+            bits: ruled.mask_bits,
+            polarity: Polarity::Keep,
+            key_stride: usize::from(dims.kv_len > 1),
+        });
+    }
+    let mut list = |kind: ListKind, len: usize| {
+        problem.lists.push((kind, ListSource::Host(vec![0; len])));
+    };
+    if ruled.segments {
+        list(ListKind::QSegments, dims.batch * dims.q_len);
+        list(ListKind::KvSegments, dims.batch * dims.kv_len);
+    }
+    if ruled.alibi {
+        list(ListKind::Slopes, dims.q_heads);
+    }
+    problem
+}
 
 /// A uniform's size and the offset of each field, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -233,6 +233,7 @@ fn the_longest_rows_before_loops_end() {
             Kernel::LaneBroadcast,
         ),
         (8, 4, &[Feature::MaskBits], Kernel::LaneBroadcast),
+        (8, 4, &[Feature::MaskBytes], Kernel::LaneBroadcast),
         (
             8,
             4,
@@ -256,10 +257,11 @@ fn the_longest_rows_before_loops_end() {
                 value[j * columns] = f32::NAN;
             }
             case.value = common::Elements::new(&value, DType::F32);
-            let data = match features.last() {
+            let data = match features {
+                [Feature::MaskBytes] => Some((common::MaskBits::Bytes(vec![1; keys]), keys)),
                 // A byte for all keys of a row takes a trip for each.
-                Some(Feature::MaskBytes) => Some((common::MaskBits::Bytes(vec![1]), 1)),
-                Some(Feature::MaskBits) => {
+                [.., Feature::MaskBytes] => Some((common::MaskBits::Bytes(vec![1]), 1)),
+                [.., Feature::MaskBits] => {
                     let bits = vec![0x7fff_7fff; keys.div_ceil(32)];
                     Some((common::MaskBits::Bits(bits), keys))
                 }
@@ -293,7 +295,7 @@ fn the_longest_rows_before_loops_end() {
             report.judge(&format!("{kernel:?} {}", case.name), &oracle(&case), &ran);
         }
     }
-    report.finish(3 * 9);
+    report.finish(3 * 10);
 }
 
 /// More than 65,535 workgroups of one dispatch: the staged softmax has one a

@@ -16,7 +16,7 @@ struct Row {
     slope: f32,
 }
 
-// Row i without what lists hold: its segment and slope are 0.
+// Row i, its segment and slope not loaded but 0.
 fn bare_row(batch: u32, head: u32, i: u32, sequence: Sequence) -> Row {
     let interval = row_interval(i, sequence);
     let b = batch - params.batch_first;

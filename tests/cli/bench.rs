@@ -175,11 +175,14 @@ fn rules_are_measured() {
     let pairs = 37.0 * 37.0;
     assert_eq!(
         document["cases"][0]["operand_bytes"],
-        4.0 * 2.0 * 37.0 * 64.0 * 4.0 + pairs / 8.0 + pairs * 4.0
+        // A row of bits takes two words.
+        4.0 * 2.0 * 37.0 * 64.0 * 4.0 + 37.0 * 8.0 + pairs * 4.0
     );
     let bytes = ["--rule", "mask-bytes", "--q-len", "37", "--heads", "2"];
-    let document = documents(&bytes);
-    assert_eq!(document["cases"][0]["case"]["rules"][0], "mask-bytes");
+    let twice = [&bytes[..], &["--rule", "mask-bytes"]].concat();
+    let document = documents(&twice);
+    let rules = document["cases"][0]["case"]["rules"].as_array().unwrap();
+    assert_eq!(rules, &["mask-bytes"]);
     assert!(document["cases"][0]["kernels"][0]["gflops"].is_f64());
 }
 
@@ -267,6 +270,14 @@ fn mistakes_are_refused() {
         (&["--window", "0"], "window: expected at least 1 key"),
         (&["--rule", "bias", "--projection"], "cannot be used with"),
         (&["--rule", "bias", "--case", "project-512"], "has no pairs"),
+        (
+            &["--rule", "bias", "--q-len", "1000000", "--heads", "1"],
+            "16 GiB",
+        ),
+        (
+            &["--rule", "bias", "--q-len", "9000", "--default-limits"],
+            "bias: 324000000 bytes, the device's buffers take 268435456",
+        ),
         (
             &["--rule", "mask-bits", "--rule", "mask-bytes"],
             "expected one mask",

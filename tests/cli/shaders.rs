@@ -105,6 +105,22 @@ fn shaders_for_subgroups_need_their_size() {
     let text = std::fs::read_to_string(file).unwrap();
     assert!(text.contains("array<vec2<u64>>"), "{text}");
     assert!(!text.contains("modified(row_0"), "{text}");
+    // Planned as `bench` plans it: loops end too early for that many keys on llvmpipe.
+    let long = [
+        "--rule", "bias", "--q-len", "2", "--kv-len", "15000", "--heads", "1",
+    ];
+    let planned = |extra: &[&str]| {
+        let args = ["shaders", "--out", out, "--adapter", ""];
+        stdout(&run(args.iter().chain(&long[2..]).chain(extra)))
+    };
+    let bench = run(["bench", "--runs", "0"].iter().chain(&long));
+    let kernel = |text: &str| -> String {
+        let line = text.lines().find(|line| line.contains("kernel: "));
+        line.unwrap_or(text)
+            .trim_start_matches("  plan  ")
+            .to_owned()
+    };
+    assert_eq!(kernel(&planned(&long[..2])), kernel(&stdout(&bench)));
     for (rules, stem, pairs, scores) in [
         (&["segments"][..], ".pairs", true, false),
         (&["softcap", "alibi"], ".scores", false, true),

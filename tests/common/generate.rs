@@ -229,11 +229,15 @@ fn add(case: &mut OwnedCase, rng: &mut StdRng, feature: Feature) {
         Feature::KvLengths => case.kv_lengths = Some(counts(rng, batch, kv_len)),
         Feature::QLengths => case.q_lengths = Some(counts(rng, batch, q_len)),
         Feature::Segments => {
-            // Runs of neighbours, as packed documents are.
+            // Runs of neighbours, as packed documents are; each entry has its own.
             let mut ids = |n: usize| -> Vec<u32> {
-                let starts: Vec<usize> = (0..3).map(|_| rng.random_range(0..=n)).collect();
-                let id = |i| starts.iter().filter(|&&s| s <= i).count() as u32;
-                (0..batch).flat_map(|_| (0..n).map(id)).collect()
+                let mut all = Vec::new();
+                for _ in 0..batch {
+                    let starts: Vec<usize> = (0..3).map(|_| rng.random_range(0..=n)).collect();
+                    let id = |i| starts.iter().filter(|&&s| s <= i).count() as u32;
+                    all.extend((0..n).map(id));
+                }
+                all
             };
             let queries = ids(q_len);
             case.segments = Some((queries, ids(kv_len)));

@@ -8,11 +8,12 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use wgpu_attention::shaders::{Composed, Shader, Specialization, compose, emitted};
 use wgpu_attention::{
-    AdapterOptions, Attention, DType, DeviceCaps, Dims, Kernel, Options, Plan, PlanOptions, Problem,
+    AdapterOptions, Attention, DType, DeviceCaps, Dims, Kernel, Options, Plan, PlanOptions,
+    Problem, testing,
 };
 
 use crate::backend::kernel_names;
-use crate::bench::rules::Rule;
+use crate::bench::rules::{Rule, SOFTCAP};
 use crate::report::{Reporter, Stop};
 
 /// Writes the WGSL shaders that the plan for a problem emits.
@@ -54,7 +55,8 @@ pub struct ShadersArgs {
     /// Kernel family [default: the planner's choice].
     #[arg(long, value_parser = kernel_names())]
     kernel: Option<Kernel>,
-    /// The text of problems with this rule on pairs; may be given several times.
+    /// Plans for a problem with this rule, as `bench` has it; may be given several
+    /// times.
     #[arg(long)]
     rule: Vec<Rule>,
     /// Plans for the adapter whose name, driver or backend contains this, in any
@@ -99,13 +101,6 @@ pub fn shaders(args: &ShadersArgs) -> Result<ExitCode, Stop> {
     fs::create_dir_all(&args.out).map_err(|e| failed(&args.out, &e))?;
     let mut rows = Vec::new();
     for (shader, key) in emitted(&plan) {
-        let key = match shader {
-            Shader::ForwardLanes => Specialization {
-                rules: Rule::set(&args.rule),
-                ..key
-            },
-            _ => key,
-        };
         let composed = compose(shader, key);
         let file = format!("{}.wgsl", key.file_stem(shader));
         let path = args.out.join(&file);
@@ -148,7 +143,12 @@ fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
         ],
     )?;
     let dtype = args.dtype.into();
-    let problem = Problem::contiguous(&dims, dtype, dtype, &Options::default())?;
+    let mut problem_options = Options::default();
+    if args.rule.contains(&Rule::Softcap) {
+        problem_options = problem_options.softcap(SOFTCAP);
+    }
+    let problem = Problem::contiguous(&dims, dtype, dtype, &problem_options)?;
+    let problem = testing::with_rules(problem, Rule::operands(&args.rule)?);
     let mut options = PlanOptions::default().shared_buffers(args.shared_buffers);
     options.kernel = args.kernel;
     if let Some(name) = &args.adapter {

@@ -236,14 +236,27 @@ impl Case {
 
     /// Bytes of the operands, each counted once.
     pub fn bytes(&self) -> f64 {
+        self.buffers().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Its tensors, mask and bias: names and bytes.
+    pub fn buffers(&self) -> Vec<(&'static str, f64)> {
         let bytes = |shape: [usize; 4], storage: Storage| {
             shape.iter().map(|&n| n as f64).product::<f64>() * storage.dtype().size() as f64
         };
-        bytes(self.query_shape(), self.dtype)
-            + bytes(self.key_shape(), self.kv_dtype)
-            + bytes(self.value_shape(), self.kv_dtype)
-            + bytes(self.output_shape(), self.dtype)
-            + Lists::bytes(self)
+        let mut buffers = vec![
+            ("query", bytes(self.query_shape(), self.dtype)),
+            ("key", bytes(self.key_shape(), self.kv_dtype)),
+            ("value", bytes(self.value_shape(), self.kv_dtype)),
+            ("output", bytes(self.output_shape(), self.dtype)),
+        ];
+        let rows = self.q_len as f64;
+        let pairs = self
+            .rules
+            .iter()
+            .filter_map(|rule| rule.bytes_of_row(self.kv_len));
+        buffers.extend(pairs.map(|(name, bytes)| (name, rows * bytes as f64)));
+        buffers
     }
 
     /// The shape in a line.

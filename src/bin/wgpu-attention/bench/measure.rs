@@ -53,6 +53,12 @@ pub fn measure(
     texts: Option<&Texts>,
     reporter: &Reporter,
 ) -> Result<Measured, Stop> {
+    let most = attention.device().limits().max_buffer_size;
+    for (name, bytes) in case.buffers() {
+        if bytes > most as f64 {
+            return Err(format!("{name}: {bytes} bytes, the device's buffers take {most}").into());
+        }
+    }
     let clock = Clock::new(attention.device(), attention.queue());
     reporter.doing("the adapter's ceilings");
     let ceilings = (budget.runs > 0)

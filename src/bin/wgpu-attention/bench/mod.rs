@@ -12,6 +12,7 @@ mod inspection;
 mod measure;
 mod plain;
 pub mod rules;
+mod shape;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -26,18 +27,19 @@ use wgpu_attention::{AdapterOptions, Attention, Kernel, testing};
 use crate::backend::kernel_names;
 use crate::report::{Reporter, Stop};
 use crate::tune;
-use case::{Case, NAMES, Storage};
+use case::{Case, NAMES};
 use figures::{Measured, ratios};
 use inspection::Looked;
 use measure::{Budget, Contender, Texts, measure};
 use rules::Rule;
+pub use shape::Shape;
 
 /// Measures attention on an adapter: time, GFLOP/s, GB/s, and their share of
 /// what the adapter itself reaches in registers and when copying.
 ///
 /// A forward pass counts 4 B H Nq Nk D operations, half of it for a causal
 /// square, only the visible pairs for windows; a projection 2 a row, input and
-/// output; bytes are those of the operands,
+/// output; bytes are those of the tensors, of mask and bias,
 /// each once. Every result is compared with float64 before its time is
 /// printed. Without a case and a shape it measures prefill-64.
 #[derive(Debug, Args)]
@@ -47,7 +49,7 @@ pub struct BenchArgs {
     case: Vec<String>,
     #[command(flatten)]
     shape: Shape,
-    /// A rule on pairs; may be given several times. Operations are counted as
+    /// A rule on pairs or scores; may be given several times. Operations are counted as
     /// without it.
     #[arg(long, conflicts_with_all = ["inspect", "projection"])]
     rule: Vec<Rule>,
@@ -94,47 +96,6 @@ pub struct BenchArgs {
     one_process: bool,
 }
 
-/// A shape of one's own. What is not given is that of prefill-64.
-#[derive(Debug, Default, PartialEq, Args)]
-#[group(id = "shape", multiple = true)]
-pub struct Shape {
-    #[arg(long, value_name = "N")]
-    batch: Option<usize>,
-    /// Query heads.
-    #[arg(long, value_name = "N")]
-    heads: Option<usize>,
-    /// Key and value heads [default: as many as query heads].
-    #[arg(long, value_name = "N")]
-    kv_heads: Option<usize>,
-    #[arg(long, value_name = "N")]
-    q_len: Option<usize>,
-    /// Keys [default: as many as queries].
-    #[arg(long, value_name = "N")]
-    kv_len: Option<usize>,
-    #[arg(long, value_name = "N")]
-    head_dim: Option<usize>,
-    /// Width of a value [default: head_dim].
-    #[arg(long, value_name = "N")]
-    v_dim: Option<usize>,
-    /// Storage type.
-    #[arg(long)]
-    dtype: Option<Storage>,
-    /// Storage type of key and value [default: dtype].
-    #[arg(long)]
-    kv_dtype: Option<Storage>,
-    /// Query i sees keys up to its own position only; the last query stands at
-    /// the last key.
-    #[arg(long)]
-    causal: bool,
-    /// A query sees the last N keys up to its own position, itself included.
-    #[arg(long, value_name = "N")]
-    window: Option<u32>,
-    /// Not attention but a projection, X W^T: q-len rows, head-dim inputs, kv-len
-    /// outputs.
-    #[arg(long, conflicts_with_all = ["causal", "window", "heads", "kv_heads", "v_dim"])]
-    projection: bool,
-}
-
 fn case_names() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(NAMES.into_iter().chain(["all"]))
 }
@@ -144,61 +105,6 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     match seconds.is_finite() && seconds >= 0.0 {
         true => Ok(seconds),
         false => Err("expected a finite number of at least 0".to_owned()),
-    }
-}
-
-impl Shape {
-    /// Whether any flag was given.
-    pub fn is_given(&self) -> bool {
-        *self != Shape::default()
-    }
-
-    /// The case that the flags give.
-    pub fn case(&self) -> Result<Case, Stop> {
-        let base = Case::named("prefill-64").ok_or("no base case")?;
-        let base_heads = if self.projection { 1 } else { base.heads };
-        let heads = self.heads.unwrap_or(base_heads);
-        let q_len = self.q_len.unwrap_or(base.q_len);
-        let head_dim = self.head_dim.unwrap_or(base.head_dim);
-        let dtype = self.dtype.unwrap_or(base.dtype);
-        let case = Case {
-            name: "shape".to_owned(),
-            batch: self.batch.unwrap_or(base.batch),
-            heads,
-            kv_heads: self.kv_heads.unwrap_or(heads),
-            q_len,
-            kv_len: self.kv_len.unwrap_or(q_len),
-            head_dim,
-            v_dim: self.v_dim.unwrap_or(head_dim),
-            dtype,
-            kv_dtype: self.kv_dtype.unwrap_or(dtype),
-            causal: self.causal,
-            window: self.window,
-            rules: Vec::new(),
-            projection: self.projection,
-        };
-        let axes = [
-            ("batch", case.batch),
-            ("heads", case.heads),
-            ("kv-heads", case.kv_heads),
-            ("q-len", case.q_len),
-            ("kv-len", case.kv_len),
-            ("head-dim", case.head_dim),
-            ("v-dim", case.v_dim),
-        ];
-        for (flag, n) in axes {
-            // 2^30 is the library's own limit of an axis.
-            if n == 0 || n > wgpu_attention::MAX_SEQUENCE {
-                let most = wgpu_attention::MAX_SEQUENCE;
-                return Err(format!("--{flag}: expected 1 to {most}, got {n}").into());
-            }
-        }
-        let of_16_gib = case.bytes() > (1u64 << 34) as f64;
-        if of_16_gib {
-            return Err("the operands take more than 16 GiB".into());
-        }
-        case.options()?;
-        Ok(case)
     }
 }
 
@@ -311,12 +217,17 @@ impl BenchArgs {
 
 pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
     let mut cases = args.cases()?;
+    Rule::operands(&args.rule)?;
     for case in &mut cases {
-        case.rules.clone_from(&args.rule);
-    }
-    let masks = [Rule::MaskBytes, Rule::MaskBits];
-    if masks.iter().all(|mask| args.rule.contains(mask)) {
-        return Err("--rule: expected one mask, got mask-bytes and mask-bits".into());
+        // Each once.
+        for rule in &args.rule {
+            if !case.rules.contains(rule) {
+                case.rules.push(*rule);
+            }
+        }
+        if case.bytes() > (1u64 << 34) as f64 {
+            return Err("the operands take more than 16 GiB".into());
+        }
     }
     if let Some(case) = cases.iter().find(|case| case.projection) {
         let name = &case.name;

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 use serde::{Deserialize, Serialize};
-use wgpu_attention::shaders::RuleSet;
+use wgpu_attention::testing::Ruled;
 use wgpu_attention::{
     BoolMask, DType, Error, Inputs, List, MaskData, MaskView, Operands, Polarity, Tensor,
     TensorView, wgpu,
@@ -12,6 +12,7 @@ use wgpu_attention::{
 
 use super::case::Case;
 use super::clock::Clock;
+use crate::report::Stop;
 
 /// A rule, as the command line takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -47,18 +48,29 @@ impl Rule {
         }
     }
 
-    /// What a kernel for all of them has to know.
-    pub fn set(rules: &[Rule]) -> RuleSet {
-        let has = |some: &[Rule]| rules.iter().any(|rule| some.contains(rule));
-        let pairs = [Rule::MaskBytes, Rule::MaskBits, Rule::Segments];
-        let scores = [Rule::Softcap, Rule::Alibi];
-        match (has(&pairs), has(&scores)) {
-            _ if has(&[Rule::Bias]) => RuleSet::All,
-            (true, true) => RuleSet::All,
-            (true, false) => RuleSet::Pairs,
-            (false, true) => RuleSet::Scores,
-            (false, false) => RuleSet::Intervals,
+    /// Mask or bias, and its bytes for a row of that many keys.
+    pub fn bytes_of_row(self, kv_len: usize) -> Option<(&'static str, usize)> {
+        match self {
+            Rule::MaskBytes => Some(("mask", kv_len)),
+            Rule::MaskBits => Some(("mask", kv_len.div_ceil(32) * 4)),
+            Rule::Bias => Some(("bias", kv_len * 4)),
+            Rule::Softcap | Rule::Alibi | Rule::Segments => None,
         }
+    }
+
+    /// The operands that rules take; an error if two are masks.
+    pub fn operands(rules: &[Rule]) -> Result<Ruled, Stop> {
+        let ruled = Ruled {
+            bias: rules.contains(&Rule::Bias),
+            mask_bytes: rules.contains(&Rule::MaskBytes),
+            mask_bits: rules.contains(&Rule::MaskBits),
+            segments: rules.contains(&Rule::Segments),
+            alibi: rules.contains(&Rule::Alibi),
+        };
+        if ruled.mask_bytes && ruled.mask_bits {
+            return Err("--rule: expected one mask, got mask-bytes and mask-bits".into());
+        }
+        Ok(ruled)
     }
 }
 
@@ -187,17 +199,5 @@ impl Lists {
             operands = operands.segments(List::Host(queries), List::Host(keys));
         }
         Ok(operands)
-    }
-
-    /// Bytes of mask and bias.
-    pub fn bytes(case: &Case) -> f64 {
-        let pairs = case.q_len as f64 * case.kv_len as f64;
-        let bytes = case.rules.iter().map(|rule| match rule {
-            Rule::MaskBytes => pairs,
-            Rule::MaskBits => pairs / 8.0,
-            Rule::Bias => pairs * 4.0,
-            Rule::Softcap | Rule::Alibi | Rule::Segments => 0.0,
-        });
-        bytes.sum()
     }
 }
