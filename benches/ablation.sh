@@ -2,7 +2,7 @@
 # What the parts of the lane-broadcast kernel cost on a software adapter: its running
 # time and its first dispatch, whole and with one part taken out.
 #
-#   benches/ablation.sh [BENCH FLAGS]       e.g. --head-dim 128 --q-len 1024
+#   benches/ablation.sh [BENCH FLAGS]       e.g. HEAD_DIM=128 ... --q-len 1024
 #
 # Writes out the shader (`wgpu-attention shaders`), edits it with sed and measures each
 # text in a process of its own (`bench --shaders`), all in turns; the best of each
@@ -91,6 +91,7 @@ count() {
     }' "$work/log.$1" >"$work/count.$1"
 }
 if [ -n "${COUNT:-}" ]; then
+    [ $# = 0 ] || { echo "COUNT takes no flags of bench: $*" >&2; exit 2; }
     for part in "${parts[@]}"; do
         while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
         count "$part" &

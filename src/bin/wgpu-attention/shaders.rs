@@ -20,8 +20,8 @@ use crate::report::{Reporter, Stop};
 ///
 /// Without --adapter none is opened: the plan is made for WebGPU's default limits,
 /// or with subgroups if their size is given. Shape and storage types choose the
-/// shaders; options (causal, windows, scale, ...) are numbers in a uniform and change
-/// no text, but those of --rule. Each file is named by
+/// shaders; options (causal, windows, scale, ...) are numbers in a uniform; only those of
+/// --rule change the text. Each file is named by
 /// shader and specialization; the table says what it needs.
 #[derive(Debug, Args)]
 pub struct ShadersArgs {

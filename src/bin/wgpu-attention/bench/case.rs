@@ -301,6 +301,9 @@ impl Case {
         for rule in &self.rules {
             text += &format!(", {}", rule.name());
         }
+        if !self.rules.is_empty() {
+            text += " (operations counted as without)";
+        }
         text
     }
 }

@@ -295,8 +295,8 @@ impl Bench<'_> {
         match own.is_empty() {
             true => {
                 let (name, files) = (plan.kernel().name(), other.join(", "));
-                let hint = "`shaders --adapter NAME` writes what a plan for an adapter runs";
-                Err(format!("--shaders: {name} runs {files}, none of DIR; {hint}").into())
+                let hint = "`shaders --adapter NAME`, with the same flags, writes what a plan runs";
+                Err(format!("--shaders: {name} runs {files}, none of the folder's; {hint}").into())
             }
             false => Ok(own.join(", ")),
         }

@@ -44,7 +44,8 @@ pub use shape::Shape;
 /// printed. Without a case and a shape it measures prefill-64.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// A named case, or `all` of them; may be given several times.
+    /// A named case, or `all` of them (with --inspect and --rule, all but projections);
+    /// may be given several times.
     #[arg(long, value_name = "NAME", value_parser = case_names(), conflicts_with = "shape")]
     case: Vec<String>,
     #[command(flatten)]
@@ -64,7 +65,8 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with = "projection")]
     inspect: bool,
     /// Measures kernels of one's own: a WGSL file of DIR runs in the place of the one
-    /// of that name which `shaders --adapter NAME --out DIR` writes, if a plan has it.
+    /// of that name which `shaders --adapter NAME --out DIR` writes for the same shape
+    /// and rules, if a plan has it.
     /// Results are not compared, so that parts can be taken out to see what they cost.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["compare", "inspect"])]
     shaders: Option<PathBuf>,
@@ -120,8 +122,13 @@ impl BenchArgs {
         }
         let all = self.case.iter().any(|name| name == "all");
         let names = NAMES.into_iter();
-        let wanted = names.filter(|&name| all || self.case.iter().any(|given| given == name));
-        Ok(wanted.filter_map(Case::named).collect())
+        let pairs_only = self.inspect || !self.rule.is_empty();
+        let wanted = names.filter_map(|name| {
+            let given = self.case.iter().any(|given| given == name);
+            let case = Case::named(name)?;
+            (given || all && !(pairs_only && case.projection)).then_some(case)
+        });
+        Ok(wanted.collect())
     }
 
     fn contenders(&self) -> Vec<Contender> {
