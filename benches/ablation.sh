@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the parts of the lane-broadcast kernel cost on a software adapter: its running
-# time and its first dispatch, whole and with one part taken out.
+# What the parts of the lane-broadcast kernel (or the tiled one) cost on a software
+# adapter: its running time and its first dispatch, whole and with one part taken out.
 #
 #   benches/ablation.sh [BENCH FLAGS]       e.g. HEAD_DIM=128 ... --q-len 1024
 #
@@ -16,12 +16,13 @@
 # A run takes some minutes, a count 5 to 10.
 #
 #   DTYPE=f32  HEAD_DIM=64  RULE=(mask-bits|softcap|bias|...)  PROCESSES=5
-#   COUNT=  BIN=wgpu-attention
+#   KERNEL=lane-broadcast|tiled  COUNT=  BIN=wgpu-attention
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 dtype=${DTYPE:-f32}
 head_dim=${HEAD_DIM:-64}
+kernel=${KERNEL:-lane-broadcast}
 processes=${PROCESSES:-5}
 rule=()
 [ -z "${RULE:-}" ] || rule=(--rule "$RULE")
@@ -32,7 +33,7 @@ if [ -z "$bin" ]; then
     cargo build --quiet --release --features cli
     bin=${CARGO_TARGET_DIR:-target}/release/wgpu-attention
 fi
-"$bin" shaders --out "$work/whole" --kernel lane-broadcast --dtype "$dtype" \
+"$bin" shaders --out "$work/whole" --kernel "$kernel" --dtype "$dtype" \
     --head-dim "$head_dim" --adapter "" "${rule[@]}" >/dev/null
 
 parts=(whole)
@@ -51,31 +52,48 @@ without() {
     parts+=("$1")
 }
 
-# Small numbers that the compiler doesn't know, in the place of what is loaded.
-number='return vec4<f32>(f32((row + chunk) \& 7u));'
-without query-and-key-loads "/^fn (query|key)_chunk/,/^}/s/return .*/$number/"
-without value-loads "/^fn value_chunk/,/^}/s/return .*/$number/"
-# The sums of the output end in a number that is kept.
-without output-loads-and-stores \
-    's/narrow_cell\(wg_output\[slot.*\]\) \* shrink/sum * shrink/
-     s/wg_output\[slot .*\] = to_cell\((o_[0-3])\)/sum += \1/'
-# Of the 4 elements of a chunk, the first is multiplied.
-without score-multiply-adds '/ s_[0-9]+_[0-9]+ = fma\(q_of_[1-3],/d'
-# Of the keys of a group, the first is multiplied.
-without value-multiply-adds '/ o_[0-3] = fma\(s_[0-9]+_[1-7],/d'
-without exponentials '/^fn exp_differences/,/^}/s/return exp2/return abs/'
-# Values that are no finite numbers.
-without care-for-NaN \
-    '/^fn is_not_finite/,/^}/s/return .*/return vec4<bool>();/
-     /^        for .*subgroupAny\(broken\)/,/^        }$/d'
-without output '/let output_row = /,/^            }$/d'
-# Rules on pairs and scores, where the text has them.
-if grep -q 'shown_by_mask_and_bias(masks' "$work"/whole/*; then
-    without rules-on-pairs '/^        for .*PAIR_RULES/,/^        }$/d
-        /^ +for .*has\(RULE_SEGMENTS\)\); [rk]\+\+/,/^ {4,8}}$/d'
-fi
-if grep -q 'modified(row_0' "$work"/whole/*; then
-    without rules-on-scores '/^        for .*SCORE_RULES/,/^        }$/d'
+lane_parts() {
+    # Small numbers that the compiler doesn't know, in the place of what is loaded.
+    number='return vec4<f32>(f32((row + chunk) \& 7u));'
+    without query-and-key-loads "/^fn (query|key)_chunk/,/^}/s/return .*/$number/"
+    without value-loads "/^fn value_chunk/,/^}/s/return .*/$number/"
+    # The sums of the output end in a number that is kept.
+    without output-loads-and-stores \
+        's/narrow_cell\(wg_output\[slot.*\]\) \* shrink/sum * shrink/
+         s/wg_output\[slot .*\] = to_cell\((o_[0-3])\)/sum += \1/'
+    # Of the 4 elements of a chunk, the first is multiplied.
+    without score-multiply-adds '/ s_[0-9]+_[0-9]+ = fma\(q_of_[1-3],/d'
+    # Of the keys of a group, the first is multiplied.
+    without value-multiply-adds '/ o_[0-3] = fma\(s_[0-9]+_[1-7],/d'
+    without exponentials '/^fn exp_differences/,/^}/s/return exp2/return abs/'
+    # Values that are no finite numbers.
+    without care-for-NaN \
+        '/^fn is_not_finite/,/^}/s/return .*/return vec4<bool>();/
+         /^        for .*subgroupAny\(broken\)/,/^        }$/d'
+    without output '/let output_row = /,/^            }$/d'
+    # Rules on pairs and scores, where the text has them.
+    if grep -q 'shown_by_mask_and_bias(masks' "$work"/whole/*; then
+        without rules-on-pairs '/^        for .*PAIR_RULES/,/^        }$/d
+            /^ +for .*has\(RULE_SEGMENTS\)\); [rk]\+\+/,/^ {4,8}}$/d'
+    fi
+    if grep -q 'modified(row_0' "$work"/whole/*; then
+        without rules-on-scores '/^        for .*SCORE_RULES/,/^        }$/d'
+    fi
+}
+
+# The parts of the tiled kernel, which is for GPUs: functions whose bodies go.
+tiled_parts() {
+    without loads '/^fn stage_(queries|keys|values)\(/,/^}/{/^fn |^}/!d}'
+    without value-multiply-adds '/^fn add_step\(/,/^}/{/^fn |^}/!d}'
+    without rules-on-pairs '/^fn visible_pairs\(/,/^}/{/^fn /s/$/ return first;/; /^fn |^}/!d}'
+    without rules-on-scores '/^fn modify_scores\(/,/^}/{/^fn |^}/!d}'
+    without output '/^fn store_output\(/,/^}/{/^fn |^}/!d}'
+}
+
+if [ "$kernel" = tiled ]; then
+    tiled_parts
+else
+    lane_parts
 fi
 without all-of-these "$scripts"
 
@@ -83,7 +101,7 @@ without all-of-these "$scripts"
 count() {
     MESA_SHADER_CACHE_DISABLE=1 valgrind --tool=cachegrind --cache-sim=no \
         --cachegrind-out-file=/dev/null --log-file="$work/log.$1" \
-        "$bin" bench --one-process --runs 0 --heads 1 --q-len 9 --kernel lane-broadcast \
+        "$bin" bench --one-process --runs 0 --heads 1 --q-len 9 --kernel "$kernel" \
         --dtype "$dtype" --head-dim "$head_dim" "${rule[@]}" --shaders "$work/$1" >/dev/null
     awk -v part="${1//-/ }" '/I *refs:/ {
         gsub(",", "", $NF)
@@ -104,9 +122,9 @@ if [ -n "${COUNT:-}" ]; then
 fi
 for _ in $(seq "$processes"); do
     for part in "${parts[@]}"; do
-        "$bin" bench --kernel lane-broadcast --dtype "$dtype" --head-dim "$head_dim" \
+        "$bin" bench --kernel "$kernel" --dtype "$dtype" --head-dim "$head_dim" \
             "${rule[@]}" --shaders "$work/$part" "$@" >"$work/table"
-        awk -v part="$part" '$1 == "lane-broadcast" { print part, $2, $9 }' \
+        awk -v part="$part" -v kernel="$kernel" '$1 == kernel { print part, $2, $9 }' \
             "$work/table" >>"$work/figures"
     done
 done
@@ -125,6 +143,6 @@ awk '
             name = part
             gsub("-", " ", name)
             if (part == "whole") name = "(nothing)"
-            printf "| %s | %.1f | %d |\n", name, best[part], first[part]
+            printf "| %s | %s | %d |\n", name, best[part], first[part]
         }
     }' "$work/figures"

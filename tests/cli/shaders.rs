@@ -121,6 +121,17 @@ fn shaders_for_subgroups_need_their_size() {
             .to_owned()
     };
     assert_eq!(kernel(&planned(&long[..2])), kernel(&stdout(&bench)));
+    let many = [
+        "--rule",
+        "segments",
+        "--batch",
+        "100000000",
+        "--q-len",
+        "1000000",
+    ];
+    let output = run(["shaders", "--out", out].iter().chain(&many));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("segments: 100000000000000 ids"));
     for (rules, stem, pairs, scores) in [
         (&["segments"][..], ".pairs", true, false),
         (&["softcap", "alibi"], ".scores", false, true),

@@ -8,8 +8,8 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use wgpu_attention::shaders::{Composed, Shader, Specialization, compose, emitted};
 use wgpu_attention::{
-    AdapterOptions, Attention, DType, DeviceCaps, Dims, Kernel, Options, Plan, PlanOptions,
-    Problem, testing,
+    AdapterOptions, Attention, DType, DeviceCaps, Dims, Kernel, MAX_SEQUENCE, Options, Plan,
+    PlanOptions, Problem, testing,
 };
 
 use crate::backend::kernel_names;
@@ -148,6 +148,11 @@ fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
         problem_options = problem_options.softcap(SOFTCAP);
     }
     let problem = Problem::contiguous(&dims, dtype, dtype, &problem_options)?;
+    // A plan holds them.
+    let ids = args.batch.saturating_mul(args.queries.max(keys));
+    if args.rule.contains(&Rule::Segments) && ids > MAX_SEQUENCE {
+        return Err(format!("--rule segments: {ids} ids, at most {MAX_SEQUENCE}").into());
+    }
     let problem = testing::with_rules(problem, Rule::operands(&args.rule)?);
     let mut options = PlanOptions::default().shared_buffers(args.shared_buffers);
     options.kernel = args.kernel;

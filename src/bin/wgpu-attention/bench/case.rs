@@ -9,6 +9,7 @@ use wgpu_attention::reference;
 use wgpu_attention::{Alignment, DType, Data, Error, Inputs, Options, Tensor, Visibility, Window};
 
 use super::rules::{Lists, Rule, SOFTCAP};
+use crate::report::Stop;
 
 /// Storage type, as the command line takes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -55,7 +56,7 @@ pub struct Case {
     pub causal: bool,
     /// The last keys a row sees, its own position included.
     pub window: Option<u32>,
-    /// Other rules on pairs.
+    /// Other rules on pairs and scores.
     pub rules: Vec<Rule>,
     /// Not attention but a projection: queries are its rows, keys its outputs,
     /// head_dim the width of its input.
@@ -237,6 +238,14 @@ impl Case {
     /// Bytes of the operands, each counted once.
     pub fn bytes(&self) -> f64 {
         self.buffers().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// An error if the host should not be asked to hold the operands.
+    pub fn check_size(&self) -> Result<(), Stop> {
+        match self.bytes() > (1u64 << 34) as f64 {
+            true => Err("the operands take more than 16 GiB".into()),
+            false => Ok(()),
+        }
     }
 
     /// Its tensors, mask and bias: names and bytes.

@@ -232,9 +232,7 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
                 case.rules.push(*rule);
             }
         }
-        if case.bytes() > (1u64 << 34) as f64 {
-            return Err("the operands take more than 16 GiB".into());
-        }
+        case.check_size()?;
     }
     if let Some(case) = cases.iter().find(|case| case.projection) {
         let name = &case.name;

@@ -1,4 +1,4 @@
-//! Rules on pairs that a case can have, and what they hold.
+//! Rules on pairs and scores that a case can have, and what they hold.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

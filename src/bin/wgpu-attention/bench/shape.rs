@@ -92,10 +92,7 @@ impl Shape {
                 return Err(format!("--{flag}: expected 1 to {most}, got {n}").into());
             }
         }
-        let of_16_gib = case.bytes() > (1u64 << 34) as f64;
-        if of_16_gib {
-            return Err("the operands take more than 16 GiB".into());
-        }
+        case.check_size()?;
         case.options()?;
         Ok(case)
     }
