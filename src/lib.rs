@@ -114,11 +114,36 @@
 //! [`interpret`] says on the host: whether a head is a previous-token or an induction
 //! head, what each key adds to the output as a vector, attention rolled out over layers.
 //!
+//! # By task
+//!
+//! | to | use |
+//! | --- | --- |
+//! | describe tensors in your buffers | [`TensorView`], [`MaskView`], [`StatsView`], [`List`], [`DType`] |
+//! | attend on your device | [`Attention`], [`Operands`], [`Options`], [`Problem`], [`Plan`], [`Prepared`], [`Workspace`] |
+//! | say what a row sees | [`Alignment`], [`Window`], [`Visibility`], [`Polarity`] |
+//! | choose a kernel | [`PlanOptions`], [`Kernel`], [`DeviceCaps`], [`DeviceClass`], [`Candidate`], [`Evidence`] |
+#![cfg_attr(
+    all(feature = "tune", not(target_family = "wasm")),
+    doc = "| choose it by measurement (feature `tune`) | [`Attention::tune`], [`TuneOptions`], [`TuneReport`], [`Trial`], [`Outcome`], [`TuneStep`], [`Tuning`], [`Tuned`], [`ProblemClass`] |"
+)]
+#![cfg_attr(
+    not(all(feature = "tune", not(target_family = "wasm"))),
+    doc = "| choose it by measurement (feature `tune`, native only) | `Attention::tune`, `Tuning`, [`Tuned`], [`ProblemClass`] |"
+)]
+//! | attend over slices | [`Tensor`], [`Inputs`], [`Outputs`], [`BoolMask`], [`Data`], [`MaskData`], [`Dims`], [`Uploaded`], [`AdapterOptions`] |
+//! | compute a multi-head layer | [`MultiHeadOperands`], [`MultiHeadPlan`], [`PreparedMultiHead`], [`Linear`], [`InProjections`], [`MultiHeadDims`], [`Projection`] |
+//! | compute it over slices | [`MultiHeadInputs`], [`HostLinear`], [`UploadedMultiHead`] |
+//! | look inside | [`Inspection`], [`Pairs`], [`Rows`], [`Region`], [`Quantity`], [`Stage`], [`Stats`], [`RowSummary`], [`TopKey`], [`Norms`], [`UploadedInspection`], [`gram_matrices`], [`interpret`] |
+//! | check a result | [`mod@reference`], [`semantics`] |
+//! | do without a GPU | [`cpu`] |
+//!
 //! # Not here yet
 //!
 //! Gradients, merging of partial states, a KV cache, paged and packed
 //! (variable-length) layouts, dropout, rotary embedding.
 #![deny(missing_docs)]
+// Set on docs.rs alone: marks each item of a feature with the feature's name.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Allowed function by function, each with its proof.
 #![deny(unsafe_code)]
 

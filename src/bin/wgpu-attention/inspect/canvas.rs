@@ -13,12 +13,14 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use resvg::{tiny_skia, usvg};
+use skrifa::instance::{LocationRef, Size};
+use skrifa::{FontRef, MetadataProvider as _};
 
 const FONT: &[u8] = include_bytes!("DejaVuSans.ttf");
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
 
-static FACE: LazyLock<ttf_parser::Face<'static>> =
-    LazyLock::new(|| ttf_parser::Face::parse(FONT, 0).expect("the embedded font is whole"));
+static FACE: LazyLock<FontRef<'static>> =
+    LazyLock::new(|| FontRef::new(FONT).expect("the embedded font is whole"));
 
 /// Heat maps of up to this many cells are drawn as vectors, one rectangle a
 /// cell, each with its numbers as a tooltip; larger ones as an image.
@@ -240,12 +242,15 @@ fn image(cells: &Cells, rows: usize) -> Result<Vec<u8>, String> {
 
 /// Width of a text in pixels.
 pub fn width(text: &str, size: f64) -> f64 {
-    let advance = |c| {
-        let glyph = FACE.glyph_index(c).unwrap_or_default();
-        f64::from(FACE.glyph_hor_advance(glyph).unwrap_or_default())
+    let (unscaled, default) = (Size::unscaled(), LocationRef::default());
+    let glyphs = FACE.charmap();
+    let metrics = FACE.glyph_metrics(unscaled, default);
+    let advance = |c: char| {
+        let glyph = glyphs.map(c).unwrap_or_default();
+        f64::from(metrics.advance_width(glyph).unwrap_or_default())
     };
     let units: f64 = text.chars().map(advance).sum();
-    units * size / f64::from(FACE.units_per_em())
+    units * size / f64::from(FACE.metrics(unscaled, default).units_per_em)
 }
 
 /// The text, or its beginning with an ellipsis, in at most `room` pixels.
