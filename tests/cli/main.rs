@@ -6,6 +6,7 @@
 
 mod bench;
 mod check;
+mod damaged;
 mod inspect;
 mod layer;
 mod run;
