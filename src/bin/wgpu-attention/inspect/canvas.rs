@@ -23,6 +23,14 @@ static FACE: LazyLock<ttf_parser::Face<'static>> =
 /// Heat maps of up to this many cells are drawn as vectors, one rectangle a
 /// cell, each with its numbers as a tooltip; larger ones as an image.
 const VECTOR_CELLS: usize = 4096;
+/// Cells of all heat maps that are drawn as vectors, at most.
+const ALL_VECTOR_CELLS: usize = 16_384;
+
+/// Bytes of a document for the titles above its images.
+const TITLES: usize = 4 << 20;
+
+/// Pixels of a picture, at most: 153 MiB of colours.
+const MAX_PIXELS: usize = 40_000_000;
 
 /// Red, green, blue.
 pub type Rgb = [u8; 3];
@@ -94,7 +102,22 @@ pub struct Place {
 pub struct Canvas {
     width: usize,
     height: usize,
+    /// Heat maps that share what a document has room for.
+    maps: usize,
     body: String,
+    titles: String,
+}
+
+/// Refuses a picture of more pixels than can be drawn; `what` says what was asked for,
+/// and `instead` what to do.
+pub fn within_bounds([width, height]: [usize; 2], what: &str, instead: &str) -> Result<(), String> {
+    match width.saturating_mul(height) {
+        pixels if pixels <= MAX_PIXELS => Ok(()),
+        _ => Err(format!(
+            "{what}: expected a picture of at most {MAX_PIXELS} pixels, \
+             got {width} x {height}; {instead}"
+        )),
+    }
 }
 
 impl Canvas {
@@ -103,8 +126,39 @@ impl Canvas {
         Canvas {
             width,
             height,
+            maps: 1,
             body: String::new(),
+            titles: String::new(),
         }
+    }
+
+    /// The number of heat maps with titles that are going to be drawn: they share what
+    /// a document has room for.
+    pub fn for_maps(self, maps: usize) -> Canvas {
+        Canvas {
+            maps: maps.max(1),
+            ..self
+        }
+    }
+
+    /// Whether a heat map of so many cells is drawn as one rectangle a cell.
+    pub fn draws_cells(&self, cells: usize) -> bool {
+        cells <= VECTOR_CELLS.min(ALL_VECTOR_CELLS / self.maps)
+    }
+
+    /// Bytes for the titles of a heat map.
+    pub fn title_bytes(&self) -> usize {
+        TITLES / self.maps
+    }
+
+    /// A title for the pointer over a rectangle of whole pixels; only an SVG has it.
+    pub fn title(&mut self, [x, y, width, height]: [usize; 4], text: &str) {
+        let text = escaped(text);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            self.titles,
+            r#"<rect x="{x}" y="{y}" width="{width}" height="{height}"><title>{text}</title></rect>"#
+        );
     }
 
     pub fn width(&self) -> usize {
@@ -167,7 +221,7 @@ impl Canvas {
         } = place;
         let columns = cells.columns.max(1);
         let rows = cells.colours.len() / columns;
-        if cells.colours.len() > VECTOR_CELLS {
+        if !self.draws_cells(cells.colours.len()) {
             let image = BASE64.encode(image(cells, rows)?);
             let (width, height) = (columns * width, rows * height);
             // Neighbouring cells are not to be blended. (resvg hears it in a style only.)
@@ -196,23 +250,34 @@ impl Canvas {
 
     /// The document.
     pub fn svg(&self) -> String {
+        match self.titles.as_str() {
+            "" => self.document(""),
+            titles => self.document(&format!(
+                "<g fill=\"none\" pointer-events=\"all\">\n{titles}</g>\n"
+            )),
+        }
+    }
+
+    fn document(&self, titles: &str) -> String {
         let Canvas {
             width,
             height,
             body,
+            ..
         } = self;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
              viewBox=\"0 0 {width} {height}\" font-family=\"{FAMILY}\">\n\
-             <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n{body}</svg>\n"
+             <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n{body}{titles}</svg>\n"
         )
     }
 
     /// The document, rendered.
     pub fn png(&self) -> Result<Vec<u8>, String> {
+        within_bounds([self.width, self.height], "PNG", "show less of the file")?;
         let mut options = usvg::Options::default();
         options.fontdb_mut().load_font_data(FONT.to_vec());
-        let tree = usvg::Tree::from_str(&self.svg(), &options).map_err(|e| e.to_string())?;
+        let tree = usvg::Tree::from_str(&self.document(""), &options).map_err(|e| e.to_string())?;
         let size = tree.size().to_int_size();
         let mut pixels = tiny_skia::Pixmap::new(size.width(), size.height())
             .ok_or_else(|| format!("{} x {} pixels are too many", self.width, self.height))?;
