@@ -127,7 +127,7 @@ fn a_refused_picture_leaves_nothing_behind() {
             &["--head", "0", "--rows", "5..5", "-o", old],
             "expected A..B with A below B",
         ),
-        (&file, &["-o", old], "--head <H>|--all-heads"),
+        (&file, &["-o", old], "--head <H|A..B>|--all-heads"),
         (
             &file,
             &["--head", "0", "--all-heads", "-o", old],

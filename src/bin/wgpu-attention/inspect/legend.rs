@@ -88,7 +88,7 @@ fn colours(
         let at = x as f64 + part.sqrt() * bar as f64;
         // The last ends not far behind the scale: there are the swatches.
         let middle = at.min((x + bar + 14) as f64 - half);
-        let [start, end] = [middle - half - 5.0, middle + half + 5.0];
+        let [start, end] = [middle - half - 2.0, middle + half + 2.0];
         if taken
             .iter()
             .any(|[first, last]| start < *last && *first < end)

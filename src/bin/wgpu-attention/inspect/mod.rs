@@ -103,10 +103,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     let request = args.request()?;
     let sheet = args.is_sheet();
     if sheet && target.is_some() {
-        sheet::check(
-            request.heads.len(),
-            [request.rows.len(), request.dims.kv_len],
-        )?;
+        sheet::check(request.heads.len(), request.rows.len(), request.dims.kv_len)?;
     }
     let backend = args.backend.open()?;
     let ran_on = source::backend_of(&backend).describe();

@@ -43,7 +43,7 @@ pub struct Small {
 impl Small {
     pub fn of(view: &HeadView, scores: HeadScores) -> Small {
         let keys = view.seen();
-        let block = [view.rows.len(), keys.len()].map(|n| n.div_ceil(SIDE));
+        let block = [view.rows.len(), keys.len()].map(block);
         let sides =
             [Side::Weights, Side::Contributions].map(|side| Grid::of(view, side, &keys, block));
         Small {
@@ -60,16 +60,25 @@ impl Small {
 
     /// Width and height of a cell.
     fn cell(&self) -> [usize; 2] {
-        let side = |n: usize| (SMALL / n.max(1)).clamp(1, 24);
-        let [columns, rows] = [self.sides[0].columns, self.sides[0].rows()];
-        let square = side(columns).min(side(rows));
-        [columns, rows].map(|n| square.max(side(n).min(60 / n.max(1))))
+        cell([self.sides[0].columns, self.sides[0].rows()])
     }
 
     fn side(&self) -> [usize; 2] {
         let [width, height] = self.cell();
         [self.sides[0].columns * width, self.sides[0].rows() * height]
     }
+}
+
+/// Queries or keys of a cell, of so many.
+fn block(n: usize) -> usize {
+    n.div_ceil(SIDE)
+}
+
+/// Width and height of a cell where there are so many columns and rows of them.
+fn cell([columns, rows]: [usize; 2]) -> [usize; 2] {
+    let side = |n: usize| (SMALL / n.max(1)).clamp(1, 24);
+    let square = side(columns).min(side(rows));
+    [columns, rows].map(|n| square.max(side(n).min(60 / n.max(1))))
 }
 
 /// What is said about a sheet.
@@ -114,16 +123,20 @@ impl Layout {
             ],
         }
     }
+
+    /// Refuses what is too large.
+    fn check(&self, heads: usize) -> Result<(), String> {
+        let what = format!("{heads} heads on one sheet");
+        within_bounds(self.size, &what, "choose fewer, as --head A..B")
+    }
 }
 
 /// Refuses a sheet that would be too large, from what is known before anything is
-/// computed: `pairs` are its query rows and all keys.
-pub fn check(heads: usize, pairs: [usize; 2]) -> Result<(), String> {
-    // Up to `SMALL` cells are drawn within it, more in a pixel each.
-    let [rows, keys] = pairs.map(|n| n.clamp(SMALL, SIDE));
-    let what = format!("{heads} heads on one sheet");
-    let instead = "choose fewer, as --head A..B";
-    within_bounds(Layout::of(heads, [keys, rows]).size, &what, instead)
+/// computed: its query rows and all keys.
+pub fn check(heads: usize, rows: usize, keys: usize) -> Result<(), String> {
+    let [columns, rows] = [keys, rows].map(|n| n.div_ceil(block(n).max(1)));
+    let [width, height] = cell([columns, rows]);
+    Layout::of(heads, [columns * width, rows * height]).check(heads)
 }
 
 /// Draws `heads` with what each looks at.
@@ -131,6 +144,8 @@ pub fn draw(heads: &[Small], about: &About<'_>) -> Result<Canvas, String> {
     let About { title, rows, .. } = about;
     let largest = |axis: usize| heads.iter().map(|h| h.side()[axis]).max().unwrap_or(0);
     let layout = Layout::of(heads.len(), [largest(0), largest(1)]);
+    // A mask may leave fewer keys than there are, which may be drawn larger.
+    layout.check(heads.len())?;
     let [width, height] = layout.size;
     let mut canvas = Canvas::new(width, height).for_maps(2 * heads.len());
 
@@ -279,37 +294,35 @@ mod tests {
     /// However many heads there are: what is accepted is what can be drawn.
     #[test]
     fn a_sheet_is_refused_before_it_is_too_large() {
-        for pairs in [[1, 1], [24, 24], [300, 300], [4096, 4096], [1, 300]] {
-            let accepted = |heads: &usize| check(*heads, pairs).is_ok();
+        for (rows, keys) in [
+            (1, 1),
+            (24, 24),
+            (288, 288),
+            (300, 300),
+            (4096, 4096),
+            (1, 300),
+        ] {
+            let accepted = |heads: &usize| check(*heads, rows, keys).is_ok();
             let most = (1..=1024).rfind(accepted).unwrap();
-            assert!(most >= 128, "{pairs:?}: {most}");
-            assert!((1..=most).all(|heads| accepted(&heads)), "{pairs:?}");
-            let error = check(12_000, pairs).unwrap_err();
+            assert!(most >= 128, "{rows} x {keys}: {most}");
+            assert!((1..=most).all(|heads| accepted(&heads)), "{rows} x {keys}");
+            let error = check(12_000, rows, keys).unwrap_err();
             assert!(
                 error.starts_with("12000 heads on one sheet: expected"),
                 "{error}"
             );
             assert!(error.ends_with("; choose fewer, as --head A..B"), "{error}");
-            assert!(check(usize::MAX, pairs).is_err());
+            assert!(check(usize::MAX, rows, keys).is_err());
         }
-        // No side of a head is larger than was counted.
+        // What is drawn is as large as was counted before.
         let title = Title {
             file: String::new(),
             about: String::new(),
         };
-        let drawn = |n: usize| {
-            let view = view(n, n, None);
-            let small = Small::of(&view, scores::head(&view, &scores::rows(&view)));
-            let [wide, high] = small.side();
-            assert!(
-                wide.max(high) <= n.clamp(SMALL, SIDE),
-                "{n}: {wide} x {high}"
-            );
-            small
+        let small = |rows: usize, keys: usize| {
+            let view = view(rows, keys, None);
+            Small::of(&view, scores::head(&view, &scores::rows(&view)))
         };
-        for n in [1, 2, 3, 7, 60, 61, 100, 179, 180, 181, 287, 288, 289, 600] {
-            drawn(n);
-        }
         let about = About {
             title: &title,
             which: String::new(),
@@ -318,7 +331,10 @@ mod tests {
             tokens: &Tokens::default(),
             scale: Some(Scale::to(0.12)),
         };
-        let svg = draw(&[drawn(24)], &about).unwrap().svg();
+        let many = vec![small(2, 300); 2_000];
+        let error = draw(&many, &about).unwrap_err();
+        assert_eq!(error, check(2_000, 2, 300).unwrap_err());
+        let svg = draw(&[small(24, 24)], &about).unwrap().svg();
         assert!(
             svg.contains(">0.12 and more<") && !svg.contains("top"),
             "{svg}"

@@ -61,10 +61,12 @@ pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
             root.unwrap_or_default(),
             of_scale(effect.scale, scores.saturated),
         ));
-        lines.push(format!(
-            "  the same queries and keys with the scale 1: {}",
-            of_scale(1.0, effect.saturated_unscaled),
-        ));
+        if effect.scale != 1.0 {
+            lines.push(format!(
+                "  the same queries and keys with the scale 1: {}",
+                of_scale(1.0, effect.saturated_unscaled),
+            ));
+        }
     }
     lines
 }
