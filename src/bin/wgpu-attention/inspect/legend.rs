@@ -80,7 +80,7 @@ fn colours(
     let small = Style::size(10.5);
     let bottom = y as f64 + 17.0;
     // The most important first: what overlaps one before it is left out.
-    let mut taken: Vec<[f64; 2]> = Vec::new();
+    let mut labels: Vec<[f64; 2]> = Vec::new();
     for part in [0.0, 1.0, 0.5, 0.2, 0.05, 0.1, 0.01] {
         let text = ends.tick(part);
         let half = width(&text, 10.5) / 2.0;
@@ -89,13 +89,13 @@ fn colours(
         // The last ends not far behind the scale: there are the swatches.
         let middle = at.min((x + bar + 14) as f64 - half);
         let [start, end] = [middle - half - 2.0, middle + half + 2.0];
-        if taken
+        if labels
             .iter()
             .any(|[first, last]| start < *last && *first < end)
         {
             continue;
         }
-        taken.push([start, end]);
+        labels.push([start, end]);
         canvas.line([at, bottom, at, bottom + 4.0], LINE);
         let style = small.anchor(Anchor::Middle);
         canvas.text([middle, bottom + 12.0], &text, style);

@@ -302,10 +302,13 @@ mod tests {
             (4096, 4096),
             (1, 300),
         ] {
-            let accepted = |heads: &usize| check(*heads, rows, keys).is_ok();
-            let most = (1..=1024).rfind(accepted).unwrap();
+            let is_accepted = |heads: &usize| check(*heads, rows, keys).is_ok();
+            let most = (1..=1024).rfind(is_accepted).unwrap();
             assert!(most >= 128, "{rows} x {keys}: {most}");
-            assert!((1..=most).all(|heads| accepted(&heads)), "{rows} x {keys}");
+            assert!(
+                (1..=most).all(|heads| is_accepted(&heads)),
+                "{rows} x {keys}"
+            );
             let error = check(12_000, rows, keys).unwrap_err();
             assert!(
                 error.starts_with("12000 heads on one sheet: expected"),

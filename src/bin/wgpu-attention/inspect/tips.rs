@@ -45,8 +45,8 @@ pub fn heat(
     };
     order.sort_by(|&a, &b| share(b).total_cmp(&share(a)).then(a.cmp(&b)));
     let strips = names.strips(grid);
-    let used: usize = strips.iter().map(|(_, text)| text.len() + ELEMENT).sum();
-    let Some(mut room) = canvas.title_bytes().checked_sub(used) else {
+    let strip_bytes: usize = strips.iter().map(|(_, text)| text.len() + ELEMENT).sum();
+    let Some(mut room) = canvas.title_bytes().checked_sub(strip_bytes) else {
         return Ok(());
     };
     let fits = |&at: &usize| {
@@ -55,9 +55,9 @@ pub fn heat(
         room = left.unwrap_or(0);
         left.is_some()
     };
-    let mut told: Vec<usize> = order.iter().copied().take_while(fits).collect();
-    let rest = order.get(told.len()).map(|&at| share(at));
-    told.sort_unstable();
+    let mut largest: Vec<usize> = order.iter().copied().take_while(fits).collect();
+    let rest = order.get(largest.len()).map(|&at| share(at));
+    largest.sort_unstable();
 
     let [width, height] = place.cell;
     let corner = |row: usize, column: usize| [place.x + column * width, place.y + row * height];
@@ -68,7 +68,7 @@ pub fn heat(
             canvas.title([x, y, columns.len() * width, height], &text);
         }
     }
-    for at in told {
+    for at in largest {
         let (row, column) = (at / grid.columns, at % grid.columns);
         let [x, y] = corner(row, column);
         canvas.title([x, y, width, height], &tip(row, column));
@@ -193,8 +193,11 @@ mod tests {
                 .filter(|t| t.contains("other keys: "))
                 .collect();
             assert_eq!(rest.len(), cells);
-            let told = titles.len() - rest.len();
-            assert!(told > 8_000, "{told} of {rows} rows");
+            let cells_with_titles = titles.len() - rest.len();
+            assert!(
+                cells_with_titles > 8_000,
+                "{cells_with_titles} of {rows} rows"
+            );
             // What stands over the last cell, and over one of the smallest.
             let last = titles.last().unwrap();
             let of_last = match block {
