@@ -220,7 +220,49 @@ fn sheets_and_long_sequences_are_drawn() {
     ];
     assert!(inspect(&file, &flags).status.success());
     let svg = std::fs::read_to_string(&path).unwrap();
-    assert!(svg.len() < 2_000_000 && svg.contains("data:image/png;base64,"));
+    assert!(svg.len() < 6_000_000 && svg.contains("data:image/png;base64,"));
+}
+
+/// Long pictures are bright where they have something to show, a title is at hand where
+/// the pointer stands, and --scale-max ends the colours of all heads at one share.
+#[test]
+fn long_sequences_are_bright_and_keep_their_titles() {
+    let folder = TempDir::new().unwrap();
+    let file = data(CAUSAL);
+    let draw = |name: &str, flags: &[&str]| {
+        let path = folder.path().join(name);
+        let output = ["--backend", "oracle", "-o", path.to_str().unwrap()];
+        let output = inspect(&file, &[flags, &output].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        path
+    };
+    // Half of all shares at least are lighter than the darkest tenth of the colours.
+    let dark = |path: &Path| {
+        let (pixels, _) = pixels(path);
+        let of_scale: Vec<_> = pixels.iter().filter(|[r, g, b]| r != g || g != b).collect();
+        let dark = of_scale.iter().filter(|[_, g, _]| *g < 0x1e).count();
+        dark as f64 / of_scale.len() as f64
+    };
+    let fitted = dark(&draw("fitted.png", &["--head", "2"]));
+    let to_one = dark(&draw("to_one.png", &["--head", "2", "--scale-max", "1"]));
+    assert!(fitted < 0.2 && to_one > 0.6, "{fitted} {to_one}");
+
+    let svg = std::fs::read_to_string(draw("long.svg", &["--head", "2"])).unwrap();
+    assert!(svg.contains(" and more<"));
+    let titles: Vec<&str> = svg.lines().filter(|l| l.contains("<title>")).collect();
+    assert!(titles.len() > 20_000, "{}", titles.len());
+    // Both sides tell the whole weight of the first row.
+    let first = titles
+        .iter()
+        .filter(|t| t.contains("<title>0 [CLS] → 0 [CLS]: 1.0000<"));
+    assert_eq!(first.count(), 2);
+
+    let flags = ["--head", "2..5", "--scale-max", "0.12"];
+    let svg = std::fs::read_to_string(draw("sheet.svg", &flags)).unwrap();
+    assert!(svg.contains(": heads 2..5, batch entry 0<") && svg.contains(">0.12 and more<"));
+    let shown = |head: usize| svg.contains(&format!(">head {head}<"));
+    assert_eq!([1, 2, 3, 4, 5].map(shown), [false, true, true, true, false]);
+    assert!(svg.len() < 8_000_000 && svg.contains("→ 0 [CLS]: "));
 }
 
 /// With a sink, weights are what the sink leaves, as shares: the two sides compare.

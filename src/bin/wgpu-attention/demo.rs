@@ -118,7 +118,7 @@ fn look(backend: &Backend, reporter: &Reporter) -> Result<(), Stop> {
     reporter.doing("drawing");
     let selection = Selection {
         batch: 0,
-        head: Some(HEAD),
+        heads: Some(HEAD..HEAD + 1),
         rows: Some(0..LOOKED_AT),
         through: false,
         scale: false,

@@ -42,6 +42,16 @@ fn a_refused_picture_leaves_nothing_behind() {
     let few = tokens("few", r#"[["a"]]"#);
     let many = tokens("many", &format!("[[], [{}], []]", [r#""a""#; 25].join(",")));
     let broken = tokens("broken", "[[");
+    let many_heads = changed("many_heads", &|parts| {
+        parts
+            .tensors
+            .retain(|t| ["Q", "K", "V"].contains(&t.0.as_str()));
+        parts.metadata.clear();
+        for (_, _, shape, bytes) in &mut parts.tensors {
+            *shape = vec![1, 12_000, 1, 1];
+            *bytes = vec![0; 4 * 12_000];
+        }
+    });
     let junk = path("junk");
     std::fs::write(&junk, "no tensors").unwrap();
     let old = path("old.png");
@@ -61,11 +71,46 @@ fn a_refused_picture_leaves_nothing_behind() {
     let old = old.to_str().unwrap();
     let names = ["out.jpg", "out", "no/out.png", "folder.png", "in.png"].map(path);
     let [jpg, bare, absent, directory, input] = names.each_ref().map(|p| p.to_str().unwrap());
-    let failures: [(&Path, &[&str], &str); 17] = [
+    let failures: [(&Path, &[&str], &str); 24] = [
         (
             &file,
             &["--head", "12", "-o", old],
             "--head: expected a number below 12, got 12",
+        ),
+        (
+            &file,
+            &["--head", "18446744073709551615", "-o", old],
+            "--head 18446744073709551615..18446744073709551615: expected a range within 0..12",
+        ),
+        (
+            &file,
+            &["--head", "7..13", "-o", old],
+            "--head 7..13: expected a range within 0..12",
+        ),
+        (
+            &file,
+            &["--head", "five", "-o", old],
+            "expected H or A..B, got five",
+        ),
+        (
+            &file,
+            &["--head", "0", "--scale-max", "0", "-o", old],
+            "expected a share from 0.000001 to 1",
+        ),
+        (
+            &file,
+            &["--head", "0", "--scale-max", "1.5", "-o", old],
+            "expected a share from 0.000001 to 1",
+        ),
+        (
+            &file,
+            &["--head", "0", "--scale-max", "NaN", "-o", old],
+            "expected a share from 0.000001 to 1",
+        ),
+        (
+            &many_heads,
+            &["--all-heads", "-o", old],
+            "12000 heads on one sheet: expected a picture of at most 40000000 pixels, got ",
         ),
         (
             &file,
@@ -82,7 +127,7 @@ fn a_refused_picture_leaves_nothing_behind() {
             &["--head", "0", "--rows", "5..5", "-o", old],
             "expected A..B with A below B",
         ),
-        (&file, &["-o", old], "--head <H>|--all-heads"),
+        (&file, &["-o", old], "--head <H|A..B>|--all-heads"),
         (
             &file,
             &["--head", "0", "--all-heads", "-o", old],

@@ -186,8 +186,12 @@ fn rows_are_those_with_tokens() {
         lines[0].starts_with("head 0: 9 of 9 rows see a key"),
         "{table}"
     );
-    assert_eq!(lines.len(), 4 + 1 + 9, "{table}");
-    assert!(lines[6].starts_with("1 berlin "), "{table}");
+    assert_eq!(lines.len(), 5 + 2 + 9, "{table}");
+    assert_eq!(
+        lines[5],
+        "contribution: W(i, j) |V(j)| as a share of its row's sum"
+    );
+    assert!(lines[8].starts_with("1 berlin "), "{table}");
     // The CPU path holds no weights: the oracle stands in for it.
     let cpu = ["--head", "0", "--batch", "2", "--backend", "cpu"];
     assert_eq!(stats(&file, &cpu)["heads"], stats(&file, &oracle)["heads"]);
@@ -371,6 +375,34 @@ fn the_scale_keeps_rows_from_saturating() {
             "{document}"
         );
     }
+}
+
+/// The table says what is saturated, and under which of two scales.
+#[test]
+fn saturation_is_said_of_each_scale() {
+    let oracle = ["--head", "7", "--rows", "0..40", "--backend", "oracle"];
+    let scores = &stats(&data(CAUSAL), &oracle)["heads"][0];
+    let percent = |x: &Value| format!("{:.1} %", x.as_f64().unwrap() * 100.0);
+    let table = stdout(&inspect(
+        &data(CAUSAL),
+        &[&oracle[..], &["--stats"]].concat(),
+    ));
+    let lines: Vec<&str> = table.lines().collect();
+    let dim = Parts::read(&data(CAUSAL)).shape("Q")[3];
+    let scaled = format!(
+        "  with the scale {:.4}, 1/sqrt({dim}): scores ",
+        1.0 / (dim as f64).sqrt()
+    );
+    assert!(lines[3].starts_with(&scaled), "{table}");
+    let rows = percent(&scores["saturated"]);
+    let saturated =
+        format!(", softmax saturated in {rows} of rows (one key has over 0.99 of the weight)");
+    assert!(lines[3].ends_with(&saturated), "{table}");
+    let unscaled = "  the same queries and keys with the scale 1: scores ";
+    assert!(lines[4].starts_with(unscaled), "{table}");
+    let rows = percent(&scores["scores"]["saturated_with_scale_1"]);
+    let saturated = format!(", softmax saturated in {rows} of rows");
+    assert!(lines[4].ends_with(&saturated), "{table}");
 }
 
 /// `--kernel` is heeded: a family that the device cannot run is refused.

@@ -25,6 +25,14 @@ static FACE: LazyLock<FontRef<'static>> =
 /// Heat maps of up to this many cells are drawn as vectors, one rectangle a
 /// cell, each with its numbers as a tooltip; larger ones as an image.
 const VECTOR_CELLS: usize = 4096;
+/// Cells of all heat maps that are drawn as vectors, at most.
+const ALL_VECTOR_CELLS: usize = 16_384;
+
+/// Bytes of a document for the titles above its images.
+const TITLES: usize = 4 << 20;
+
+/// Pixels of a picture, at most: 153 MiB of colours.
+const MAX_PIXELS: usize = 40_000_000;
 
 /// Red, green, blue.
 pub type Rgb = [u8; 3];
@@ -96,7 +104,22 @@ pub struct Place {
 pub struct Canvas {
     width: usize,
     height: usize,
+    /// Heat maps that share what a document has room for.
+    maps: usize,
     body: String,
+    titles: String,
+}
+
+/// Refuses a picture of more pixels than can be drawn; `what` says what was asked for,
+/// and `instead` what to do.
+pub fn within_bounds([width, height]: [usize; 2], what: &str, instead: &str) -> Result<(), String> {
+    match width.saturating_mul(height) {
+        pixels if pixels <= MAX_PIXELS => Ok(()),
+        _ => Err(format!(
+            "{what}: expected a picture of at most {MAX_PIXELS} pixels, \
+             got {width} x {height}; {instead}"
+        )),
+    }
 }
 
 impl Canvas {
@@ -105,8 +128,39 @@ impl Canvas {
         Canvas {
             width,
             height,
+            maps: 1,
             body: String::new(),
+            titles: String::new(),
         }
+    }
+
+    /// The number of heat maps with titles that are going to be drawn: they share what
+    /// a document has room for.
+    pub fn for_maps(self, maps: usize) -> Canvas {
+        Canvas {
+            maps: maps.max(1),
+            ..self
+        }
+    }
+
+    /// Whether a heat map of so many cells is drawn as one rectangle a cell.
+    pub fn draws_cells(&self, cells: usize) -> bool {
+        cells <= VECTOR_CELLS.min(ALL_VECTOR_CELLS / self.maps)
+    }
+
+    /// Bytes for the titles of a heat map.
+    pub fn title_bytes(&self) -> usize {
+        TITLES / self.maps
+    }
+
+    /// A title for the pointer over a rectangle of whole pixels; only an SVG has it.
+    pub fn title(&mut self, [x, y, width, height]: [usize; 4], text: &str) {
+        let text = escaped(text);
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            self.titles,
+            r#"<rect x="{x}" y="{y}" width="{width}" height="{height}"><title>{text}</title></rect>"#
+        );
     }
 
     pub fn width(&self) -> usize {
@@ -169,7 +223,7 @@ impl Canvas {
         } = place;
         let columns = cells.columns.max(1);
         let rows = cells.colours.len() / columns;
-        if cells.colours.len() > VECTOR_CELLS {
+        if !self.draws_cells(cells.colours.len()) {
             let image = BASE64.encode(image(cells, rows)?);
             let (width, height) = (columns * width, rows * height);
             // Neighbouring cells are not to be blended. (resvg hears it in a style only.)
@@ -198,23 +252,34 @@ impl Canvas {
 
     /// The document.
     pub fn svg(&self) -> String {
+        match self.titles.as_str() {
+            "" => self.document(""),
+            titles => self.document(&format!(
+                "<g fill=\"none\" pointer-events=\"all\">\n{titles}</g>\n"
+            )),
+        }
+    }
+
+    fn document(&self, titles: &str) -> String {
         let Canvas {
             width,
             height,
             body,
+            ..
         } = self;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
              viewBox=\"0 0 {width} {height}\" font-family=\"{FAMILY}\">\n\
-             <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n{body}</svg>\n"
+             <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n{body}{titles}</svg>\n"
         )
     }
 
     /// The document, rendered.
     pub fn png(&self) -> Result<Vec<u8>, String> {
+        within_bounds([self.width, self.height], "PNG", "show less of the file")?;
         let mut options = usvg::Options::default();
         options.fontdb_mut().load_font_data(FONT.to_vec());
-        let tree = usvg::Tree::from_str(&self.svg(), &options).map_err(|e| e.to_string())?;
+        let tree = usvg::Tree::from_str(&self.document(""), &options).map_err(|e| e.to_string())?;
         let size = tree.size().to_int_size();
         let mut pixels = tiny_skia::Pixmap::new(size.width(), size.height())
             .ok_or_else(|| format!("{} x {} pixels are too many", self.width, self.height))?;
@@ -303,105 +368,4 @@ fn escaped(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Colours of the middles of all cells of a picture that holds `cells` alone.
-    fn drawn(cells: &Cells, place: Place) -> Vec<Rgb> {
-        let rows = cells.colours.len() / cells.columns;
-        let [width, height] = place.cell;
-        let size = [place.x + cells.columns * width, place.y + rows * height];
-        let mut canvas = Canvas::new(size[0] + 5, size[1] + 5);
-        canvas.heat(place, cells, |_, _| String::new()).unwrap();
-        let pixels = tiny_skia::Pixmap::decode_png(&canvas.png().unwrap()).unwrap();
-        let colour = |x: usize, y: usize| {
-            let pixel = pixels.pixel(x as u32, y as u32).unwrap();
-            [pixel.red(), pixel.green(), pixel.blue()]
-        };
-        assert_eq!(colour(size[0] + 2, size[1] + 2), [255; 3]);
-        let middle = |n: usize| {
-            let (column, row) = (n % cells.columns, n / cells.columns);
-            let at = [place.x + column * width, place.y + row * height];
-            colour(at[0] + width / 2, at[1] + height / 2)
-        };
-        (0..cells.colours.len()).map(middle).collect()
-    }
-
-    /// As rectangles and as an image, large and of one pixel.
-    #[test]
-    fn cells_have_their_colours() {
-        for (columns, rows, cell) in [
-            (3, 2, [14, 20]),
-            (64, 64, [2, 3]),
-            (65, 64, [3, 2]),
-            (100, 77, [1, 1]),
-            (1, 4097, [5, 1]),
-        ] {
-            let colour = |n: usize| [n % 251, n * 7 % 256, n / 256].map(|x| x as u8);
-            let cells = Cells {
-                columns,
-                colours: (0..columns * rows).map(colour).collect(),
-            };
-            let place = Place { x: 7, y: 11, cell };
-            let drawn = drawn(&cells, place);
-            let wrong = (0..columns * rows).find(|&n| drawn[n] != cells.colours[n]);
-            assert_eq!(
-                (drawn.len(), wrong),
-                (columns * rows, None),
-                "{columns} x {rows}"
-            );
-        }
-    }
-
-    #[test]
-    fn texts_fit_and_say_that_they_were_cut() {
-        let long = "a token that is far too long for its place";
-        for room in [0.0, 10.0, 60.0, 200.0] {
-            let short = fit(long, 11.0, room);
-            assert!(short.ends_with('…') && long.starts_with(short.trim_end_matches('…')));
-            assert!(width(&short, 11.0) <= room.max(width("…", 11.0)));
-        }
-        assert_eq!(fit("[CLS]", 11.0, 60.0), "[CLS]");
-        for room in [0.0, 10.0, 60.0, 200.0] {
-            let short = fit_middle(long, 11.0, room);
-            let (first, last) = short.split_once('…').unwrap();
-            assert!(long.starts_with(first) && long.ends_with(last), "{short}");
-            assert!(first.chars().count().abs_diff(last.chars().count()) <= 1);
-            assert!(width(&short, 11.0) <= room.max(width("…", 11.0)), "{short}");
-            assert!(room < 60.0 || width(&short, 11.0) > room - 15.0, "{short}");
-        }
-        assert_eq!(fit_middle("[CLS]", 11.0, 60.0), "[CLS]");
-    }
-
-    /// A picture of the text, measured, is as wide as was said.
-    #[test]
-    fn text_is_as_wide_as_measured() {
-        let mut canvas = Canvas::new(400, 40);
-        canvas.text([10.0, 20.0], "|averaged Ġhello ##up|", Style::size(20.0));
-        let pixels = tiny_skia::Pixmap::decode_png(&canvas.png().unwrap()).unwrap();
-        let is_dark = |x: &u32| (0..40).any(|y| pixels.pixel(*x, y).unwrap().red() < 200);
-        let (first, last) = ((0..400).find(is_dark), (0..400).rfind(is_dark));
-        let seen = f64::from(last.unwrap() - first.unwrap());
-        let said = width("|averaged Ġhello ##up|", 20.0);
-        assert!((said - seen).abs() < 10.0, "{said} for {seen}");
-    }
-
-    #[test]
-    fn any_text_makes_a_document() {
-        let mut canvas = Canvas::new(300, 60);
-        let text = "<script>&\"\u{0}\u{1b}\u{ffff}]]>日本語";
-        canvas.text([5.0, 30.0], text, Style::size(12.0).turn(45.0));
-        let cells = Cells {
-            columns: 1,
-            colours: vec![[1, 2, 3]],
-        };
-        let place = Place {
-            x: 0,
-            y: 0,
-            cell: [9, 9],
-        };
-        canvas.heat(place, &cells, |_, _| text.to_owned()).unwrap();
-        assert!(canvas.png().is_ok());
-        assert!(canvas.svg().contains("&lt;script&gt;&amp;"));
-    }
-}
+mod tests;

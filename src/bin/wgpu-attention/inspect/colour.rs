@@ -1,12 +1,11 @@
-//! From numbers to colours.
+//! From numbers to cells.
 
 use std::ops::Range;
-use std::sync::LazyLock;
 
-use colorgrad::Gradient;
 use wgpu_attention::interpret::shares;
 
 use crate::inspect::canvas::{Cells, Rgb};
+use crate::inspect::scale::Scale;
 use crate::inspect::view::HeadView;
 
 /// Excluded pairs: lighter than every colour of the scale but its top end, and grey.
@@ -19,10 +18,6 @@ pub const MISSING: Rgb = [0xf4, 0xc7, 0xb8];
 /// beside all colours of the scale.
 pub const MARK: Rgb = [0xd5, 0x5e, 0x00];
 
-/// Viridis: perceptually uniform, monotone in lightness, made for readers with
-/// any kind of colour vision.
-static SCALE: LazyLock<colorgrad::BasisGradient> = LazyLock::new(colorgrad::preset::viridis);
-
 /// What is drawn for a pair, or for the pairs that share a cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
@@ -30,20 +25,6 @@ pub enum Value {
     Missing,
     /// 0 to 1.
     Share(f64),
-}
-
-/// The colour of a share between 0 and 1.
-///
-/// The scale goes by the square root: most weights are small, and a row that
-/// looks at 100 keys evenly would otherwise be as dark as one that looks elsewhere.
-pub fn colour(share: f64) -> Rgb {
-    let [red, green, blue, _] = SCALE.at(position(share) as f32).to_rgba8();
-    [red, green, blue]
-}
-
-/// Where a share stands on the scale, 0 to 1.
-pub fn position(share: f64) -> f64 {
-    share.clamp(0.0, 1.0).sqrt()
 }
 
 /// Which of the two sides of a picture.
@@ -100,12 +81,12 @@ impl Grid {
         self.values.contains(&value)
     }
 
-    /// The colours.
-    pub fn cells(&self) -> Cells {
+    /// The colours on `scale`.
+    pub fn cells(&self, scale: Scale) -> Cells {
         let colours = self.values.iter().map(|value| match value {
             Value::Masked => MASKED,
             Value::Missing => MISSING,
-            Value::Share(share) => colour(*share),
+            Value::Share(share) => scale.colour(*share),
         });
         Cells {
             columns: self.columns,

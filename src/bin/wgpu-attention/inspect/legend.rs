@@ -3,7 +3,8 @@
 use crate::inspect::canvas::{
     Anchor, Canvas, Cells, FAINT, LINE, Place, Style, fit, fit_middle, width,
 };
-use crate::inspect::colour::{Grid, MASKED, MISSING, Value, colour, position};
+use crate::inspect::colour::{Grid, MASKED, MISSING, Value};
+use crate::inspect::scale::{Scale, shade, short};
 
 /// White around everything in a picture, in pixels.
 pub const MARGIN: usize = 24;
@@ -15,12 +16,13 @@ const WIDTH: usize = 400;
 pub const LEAST_WIDTH: usize = 1180;
 
 /// Writes a title, the name of a file and what is shown of it, with two lines under it;
-/// and the colour scale, which all of `grids` share. A long name gives way to the rest.
+/// and the colour scale of `grids`. A long name gives way to the rest.
 pub fn head(
     canvas: &mut Canvas,
     [file, which]: [&str; 2],
     lines: [&str; 2],
     grids: &[&Grid],
+    ends: Ends,
 ) -> Result<(), String> {
     let at = canvas.width() - MARGIN - WIDTH;
     let (left, top) = (MARGIN as f64, MARGIN as f64);
@@ -33,29 +35,75 @@ pub fn head(
         let small = Style::size(12.0).colour(FAINT);
         canvas.text(place, &fit(text, 12.0, room), small);
     }
-    scale(canvas, [at, MARGIN], grids)
+    colours(canvas, [at, MARGIN], grids, ends)
 }
 
-fn scale(canvas: &mut Canvas, [x, y]: [usize; 2], grids: &[&Grid]) -> Result<(), String> {
+/// Where the colours of a picture end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Ends {
+    /// At the top of one scale for all that is shown.
+    Together(Scale),
+    /// At the top that stands above each head.
+    Apart,
+}
+
+impl Ends {
+    /// What stands below a part of the scale.
+    fn tick(self, part: f64) -> String {
+        match (self, part) {
+            (_, 0.0) => "0".to_owned(),
+            (Ends::Together(scale), 1.0) if scale.top() < 1.0 => {
+                format!("{} and more", short(scale.top()))
+            }
+            (Ends::Together(scale), _) => short(part * scale.top()),
+            (Ends::Apart, 1.0) => "top and more".to_owned(),
+            (Ends::Apart, _) => format!("top / {}", (1.0 / part).round()),
+        }
+    }
+}
+
+fn colours(
+    canvas: &mut Canvas,
+    [x, y]: [usize; 2],
+    grids: &[&Grid],
+    ends: Ends,
+) -> Result<(), String> {
     const STEPS: usize = 140;
     let middle = |step: usize| (step as f64 + 0.5) / STEPS as f64;
     let cells = Cells {
         columns: STEPS,
-        // Equal steps of the scale are steps of the share's square root.
-        colours: (0..STEPS).map(|s| colour(middle(s).powi(2))).collect(),
+        colours: (0..STEPS).map(|s| shade(middle(s))).collect(),
     };
     let (cell, bar) = ([2, 14], 2 * STEPS);
     canvas.frame([x, y + 2, bar, cell[1]]);
     canvas.heat(Place { x, y: y + 2, cell }, &cells, |_, _| String::new())?;
     let small = Style::size(10.5);
     let bottom = y as f64 + 17.0;
-    for tick in [0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0] {
-        let at = x as f64 + position(tick) * bar as f64;
+    // The most important first: what overlaps one before it is left out.
+    let mut labels: Vec<[f64; 2]> = Vec::new();
+    for part in [0.0, 1.0, 0.5, 0.2, 0.05, 0.1, 0.01] {
+        let text = ends.tick(part);
+        let half = width(&text, 10.5) / 2.0;
+        // Equal steps of the scale are steps of the share's square root.
+        let at = x as f64 + part.sqrt() * bar as f64;
+        // The last ends not far behind the scale: there are the swatches.
+        let middle = at.min((x + bar + 14) as f64 - half);
+        let [start, end] = [middle - half - 2.0, middle + half + 2.0];
+        if labels
+            .iter()
+            .any(|[first, last]| start < *last && *first < end)
+        {
+            continue;
+        }
+        labels.push([start, end]);
         canvas.line([at, bottom, at, bottom + 4.0], LINE);
-        let text = tick.to_string();
-        canvas.text([at, bottom + 12.0], &text, small.anchor(Anchor::Middle));
+        let style = small.anchor(Anchor::Middle);
+        canvas.text([middle, bottom + 12.0], &text, style);
     }
-    let under = "share, on a square-root scale, the same for all";
+    let under = match ends {
+        Ends::Together(_) => "share, on a square-root scale, the same for all",
+        Ends::Apart => "share, on a square-root scale; each head's top is above it",
+    };
     canvas.text([x as f64, bottom + 30.0], under, small.colour(FAINT));
     let swatches = [
         (Value::Masked, MASKED, "excluded"),

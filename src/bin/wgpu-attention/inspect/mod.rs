@@ -9,10 +9,12 @@ mod legend;
 mod metadata;
 mod picture;
 mod request;
+mod scale;
 mod scores;
 mod sheet;
 mod source;
 mod tables;
+mod tips;
 mod view;
 
 use std::ops::Range;
@@ -25,7 +27,8 @@ use serde_json::json;
 use crate::backend::{Backend, BackendArgs};
 use crate::case::File;
 use crate::inspect::canvas::Canvas;
-use crate::inspect::sheet::Small;
+use crate::inspect::scale::Scale;
+use crate::inspect::sheet::{About, Small};
 use crate::layer::{SourceArgs, TensorPath, layers_of};
 use crate::output;
 use crate::report::{Reporter, Stop};
@@ -47,9 +50,9 @@ pub use request::{Request, Selection};
 pub struct InspectArgs {
     /// Safetensors file.
     file: PathBuf,
-    /// The query head.
-    #[arg(long, value_name = "H", group = "which")]
-    head: Option<usize>,
+    /// The query head; A..B: the heads from A to before B, small, on one sheet.
+    #[arg(long, value_name = "H|A..B", group = "which", value_parser = heads)]
+    head: Option<Range<usize>>,
     /// Every query head, small, on one sheet.
     #[arg(long, group = "which")]
     all_heads: bool,
@@ -67,6 +70,10 @@ pub struct InspectArgs {
     /// [default: FILE's name, the head's number and .png, in this folder].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// The share at which the colours of a picture end, 0.000001 to 1; larger ones look
+    /// like it [default: what fits the shares shown; on a sheet each head has its own].
+    #[arg(long, value_name = "X", value_parser = scale_max)]
+    scale_max: Option<Scale>,
     /// Prints scores of each row and of the head; a picture only if -o is given.
     #[arg(long)]
     stats: bool,
@@ -94,6 +101,10 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     // Whatever can be refused is refused before anything is computed.
     let target = args.target()?;
     let request = args.request()?;
+    let sheet = args.is_sheet();
+    if sheet && target.is_some() {
+        sheet::check(request.heads.len(), request.rows.len(), request.dims.kv_len)?;
+    }
     let backend = args.backend.open()?;
     let ran_on = source::backend_of(&backend).describe();
     let reporter = Reporter::spinning();
@@ -111,14 +122,16 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
                 documents.push(tables::json(&view, &scores, &rows));
             } else if args.stats {
                 texts.extend(tables::head(&view, &scores));
-                if !args.all_heads {
+                if !sheet {
                     texts.extend(tables::rows(&view, &rows));
                 }
             }
-            match (&target, args.all_heads) {
+            match (&target, sheet) {
                 (None, _) => {}
                 (Some(_), true) => smalls.push(Small::of(&view, scores)),
-                (Some(_), false) => drawn = Some(picture::draw(&view, &request.title)?),
+                (Some(_), false) => {
+                    drawn = Some(picture::draw(&view, &request.title, args.scale_max)?)
+                }
             }
         }
     }
@@ -127,7 +140,20 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
         reporter.doing("drawing");
         let canvas = match drawn {
             Some(canvas) => canvas,
-            None => sheet::draw(&smalls, &request.title, request.batch, &request.rows)?,
+            None => {
+                let about = About {
+                    title: &request.title,
+                    which: match args.all_heads {
+                        true => "all heads".to_owned(),
+                        false => format!("heads {:?}", request.heads),
+                    },
+                    batch: request.batch,
+                    rows: request.rows.clone(),
+                    tokens: &request.tokens,
+                    scale: args.scale_max,
+                };
+                sheet::draw(&smalls, &about)?
+            }
         };
         let bytes = encode(&canvas, *format)?;
         output::write(target, &bytes).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -159,7 +185,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
 /// Draws a head on `backend` and writes it to `target` as a PNG.
 pub fn draw_head(request: &Request, backend: &Backend, target: &Path) -> Result<(), Stop> {
     for view in request.read(backend, request.heads.clone())? {
-        let canvas = picture::draw(&view, &request.title)?;
+        let canvas = picture::draw(&view, &request.title, None)?;
         output::write(target, &canvas.png()?).map_err(|e| format!("{}: {e}", target.display()))?;
     }
     Ok(())
@@ -192,6 +218,11 @@ impl InspectArgs {
         Request::of(loaded.layer.attention()?, &about, path, &selection)
     }
 
+    /// Whether several heads are shown together.
+    fn is_sheet(&self) -> bool {
+        self.all_heads || self.head.as_ref().is_some_and(|heads| heads.len() != 1)
+    }
+
     fn has_stats(&self) -> bool {
         self.stats || self.json
     }
@@ -199,7 +230,7 @@ impl InspectArgs {
     fn selection(&self) -> Selection {
         Selection {
             batch: self.batch,
-            head: self.head,
+            heads: self.head.clone(),
             rows: self.rows.clone(),
             through: self.through,
             scale: self.has_stats(),
@@ -214,7 +245,11 @@ impl InspectArgs {
             (None, true) => return Ok(None),
             (None, false) => {
                 let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();
-                let heads = self.head.map_or("heads".to_owned(), |h| format!("head{h}"));
+                let heads = match &self.head {
+                    Some(heads) if heads.len() != 1 => format!("heads{heads:?}"),
+                    Some(heads) => format!("head{}", heads.start),
+                    None => "heads".to_owned(),
+                };
                 PathBuf::from(format!("{stem}.{heads}.png"))
             }
         };
@@ -237,6 +272,22 @@ impl InspectArgs {
         read.extend(self.backend.tuning.clone());
         let target = output::target(read.iter().map(PathBuf::as_path), &path)?;
         Ok(Some((path, target, format)))
+    }
+}
+
+/// One head, or several as A..B.
+fn heads(text: &str) -> Result<Range<usize>, String> {
+    if text.contains("..") {
+        return range(text);
+    }
+    let head: usize = (text.parse()).map_err(|_| format!("expected H or A..B, got {text}"))?;
+    Ok(head..head.saturating_add(1))
+}
+
+fn scale_max(text: &str) -> Result<Scale, String> {
+    match text.parse() {
+        Ok(top) if (scale::LOWEST..=1.0).contains(&top) => Ok(Scale::to(top)),
+        _ => Err("expected a share from 0.000001 to 1".to_owned()),
     }
 }
 

@@ -4,9 +4,11 @@ use std::ops::Range;
 
 use crate::inspect::apart;
 use crate::inspect::canvas::{Anchor, Canvas, FAINT, LINE, Place, Style, fit, width};
-use crate::inspect::colour::{Grid, Side, Value};
-use crate::inspect::legend::{self, MARGIN, decimals, two};
+use crate::inspect::colour::{Grid, Side};
+use crate::inspect::legend::{self, Ends, MARGIN, decimals, two};
+use crate::inspect::scale::Scale;
 use crate::inspect::scores::{self, HeadScores};
+use crate::inspect::tips::{self, Names};
 use crate::inspect::view::{HeadView, token};
 
 /// Width and height that the cells of a panel may take.
@@ -20,6 +22,8 @@ const LABEL: f64 = 104.0;
 const LABEL_SIZE: f64 = 11.0;
 /// Room that a label takes along its axis: level beside rows, slanted below columns.
 const PITCHES: [f64; 2] = [14.0, 18.0];
+/// So many times as far apart are labels where not every element has one.
+const THINNED: f64 = 1.8;
 /// Between the panels.
 const GAP: usize = 44;
 
@@ -42,12 +46,14 @@ struct Panel<'a> {
     left: usize,
 }
 
-/// Draws `view`.
-pub fn draw(view: &HeadView, title: &Title) -> Result<Canvas, String> {
+/// Draws `view` in the colours of `scale`, or of one that fits what is there.
+pub fn draw(view: &HeadView, title: &Title, scale: Option<Scale>) -> Result<Canvas, String> {
     let keys = view.seen();
     let block = [view.rows.len(), keys.len()].map(|n| n.div_ceil(PANEL));
     let [weights, contributions] =
         [Side::Weights, Side::Contributions].map(|side| Grid::of(view, side, &keys, block));
+    let grids = [&weights, &contributions];
+    let scale = scale.unwrap_or_else(|| Scale::fitting(&grids));
     let cell = cell(weights.columns, weights.rows());
     let [wide, high] = [weights.columns * cell[0], weights.rows() * cell[1]];
     let rows = scores::rows(view);
@@ -73,7 +79,7 @@ pub fn draw(view: &HeadView, title: &Title) -> Result<Canvas, String> {
     let below = bottom + 14 + slanted;
     let list = below + 36;
     let end = list + apart::list_height(&worst) + MARGIN;
-    let mut canvas = Canvas::new(total.max(legend::LEAST_WIDTH), end);
+    let mut canvas = Canvas::new(total.max(legend::LEAST_WIDTH), end).for_maps(grids.len());
 
     let HeadView { head, batch, .. } = view;
     let which = format!(": head {head}, batch entry {batch}");
@@ -82,12 +88,13 @@ pub fn draw(view: &HeadView, title: &Title) -> Result<Canvas, String> {
     let about = about.into_iter().filter(|text| !text.is_empty());
     let about = about.collect::<Vec<_>>().join("  ·  ");
     let scores = scores::head(view, &rows);
-    let (summary, grids) = (summary(view, &scores), [&weights, &contributions]);
+    let summary = summary(view, &scores);
     legend::head(
         &mut canvas,
         [&title.file, &which],
         [&about, &summary],
         &grids,
+        Ends::Together(scale),
     )?;
 
     let panels = [
@@ -116,6 +123,11 @@ pub fn draw(view: &HeadView, title: &Title) -> Result<Canvas, String> {
     ];
     let faint = Style::size(11.0).colour(FAINT);
     let middle = faint.anchor(Anchor::Middle);
+    let names = Names {
+        tokens: &view.tokens,
+        rows: view.rows.clone(),
+        keys: keys.clone(),
+    };
     for panel in &panels {
         let (x, y) = (panel.left as f64, top as f64);
         canvas.text([x, y - 34.0], panel.name, Style::size(14.0));
@@ -130,8 +142,7 @@ pub fn draw(view: &HeadView, title: &Title) -> Result<Canvas, String> {
             y: top,
             cell,
         };
-        let tip = |row, column| tip(view, &keys, panel.grid, [row, column]);
-        canvas.heat(place, &panel.grid.cells(), tip)?;
+        tips::heat(&mut canvas, place, panel.grid, scale, &names)?;
         for (at, text) in &key_labels {
             let (x, y) = (x + at, bottom as f64);
             canvas.line([x, y + 1.0, x, y + 5.0], LINE);
@@ -170,7 +181,11 @@ fn labels(
     pitch: f64,
     names: &Option<Vec<String>>,
 ) -> Vec<Label> {
-    let apart = (pitch * block as f64 / cell as f64).ceil() as usize;
+    let every = pitch * block as f64 / cell as f64;
+    let apart = match every > 1.0 {
+        true => (every * THINNED).ceil() as usize,
+        false => 1,
+    };
     // 1, 2, 5, 10, 20, 50, ...
     let mut round = (0..10).flat_map(|e| [1, 2, 5].map(|m: usize| m * 10usize.pow(e)));
     let step = round.find(|&step| step >= apart).unwrap_or(apart);
@@ -190,18 +205,6 @@ fn labels(
 fn widest(labels: &[Label]) -> f64 {
     let widths = labels.iter().map(|(_, text)| width(text, LABEL_SIZE));
     widths.fold(0.0, f64::max)
-}
-
-/// What a cell holds, for the reader's pointer.
-fn tip(view: &HeadView, keys: &Range<usize>, grid: &Grid, [row, column]: [usize; 2]) -> String {
-    let i = view.rows.start + row * grid.block[0];
-    let j = keys.start + column * grid.block[1];
-    let what = match grid.values[row * grid.columns + column] {
-        Value::Masked => "excluded".to_owned(),
-        Value::Missing => "no number".to_owned(),
-        Value::Share(share) => format!("{share:.4}"),
-    };
-    format!("{} → {}: {what}", view.query_name(i), view.key_name(j))
 }
 
 /// The head's scores in a line.

@@ -17,8 +17,8 @@ use crate::suites;
 #[derive(Debug, Clone)]
 pub struct Selection {
     pub batch: usize,
-    /// All query heads, if none is given.
-    pub head: Option<usize>,
+    /// All query heads, if none are given.
+    pub heads: Option<Range<usize>>,
     /// Those that have a token, if none are given; all, if none has one.
     pub rows: Option<Range<usize>>,
     /// Contributions to the output of the layer, behind W_O.
@@ -66,15 +66,20 @@ impl Request {
             false => Err(format!("--{name}: expected a number below {end}, got {at}")),
         };
         let Selection {
-            batch, head, rows, ..
+            batch, heads, rows, ..
         } = selection;
         if selection.through && problem.output_weight.is_none() {
             return Err("--through: expected a layer with W_O, got attention alone".to_owned());
         }
         below("batch", *batch, dims.batch)?;
-        if let Some(head) = *head {
-            below("head", head, dims.q_heads)?;
-        }
+        let heads = match heads {
+            Some(heads) if heads.len() != 1 => within("head", &Some(heads.clone()), dims.q_heads)?,
+            Some(heads) => {
+                below("head", heads.start, dims.q_heads)?;
+                heads.clone()
+            }
+            None => 0..dims.q_heads,
+        };
         let tokens = Tokens::of(file, &dims, *batch)?;
         let named = tokens.queries.as_ref().map_or(0, Vec::len);
         let rows = match rows {
@@ -83,7 +88,7 @@ impl Request {
         };
         Ok(Request {
             title: title(file, path),
-            heads: head.map_or(0..dims.q_heads, |head| head..head + 1),
+            heads,
             batch: *batch,
             through: selection.through,
             scale: selection.scale,

@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
-use crate::inspect::canvas::{Canvas, FAINT, Place, Style};
+use crate::inspect::canvas::{Anchor, Canvas, FAINT, Place, Style, width, within_bounds};
 use crate::inspect::colour::{Grid, Side};
-use crate::inspect::legend::{self, MARGIN, decimals, two};
+use crate::inspect::legend::{self, Ends, MARGIN, decimals, two};
 use crate::inspect::picture::Title;
+use crate::inspect::scale::{Scale, short};
 use crate::inspect::scores::HeadScores;
-use crate::inspect::view::HeadView;
+use crate::inspect::tips::{self, Names};
+use crate::inspect::view::{HeadView, Tokens};
 
 /// Width and height that one side of a head may take.
 const SIDE: usize = 288;
@@ -20,14 +22,15 @@ const MIN_WIDTH: usize = 320;
 /// Width that the heads of one line may take.
 const LINE: usize = 1770;
 /// Above and below the cells of a head.
-const TITLE: usize = 44;
-const TEXT: usize = 66;
+const TITLE: usize = 62;
+const TEXT: usize = 80;
 
 /// What is kept of a head.
 #[derive(Debug, Clone)]
 pub struct Small {
     head: usize,
     sides: [Grid; 2],
+    scale: Scale,
     scores: HeadScores,
     through: bool,
     /// The keys that are shown, of all that there are.
@@ -40,11 +43,13 @@ pub struct Small {
 impl Small {
     pub fn of(view: &HeadView, scores: HeadScores) -> Small {
         let keys = view.seen();
-        let block = [view.rows.len(), keys.len()].map(|n| n.div_ceil(SIDE));
-        let sides = [Side::Weights, Side::Contributions];
+        let block = [view.rows.len(), keys.len()].map(block);
+        let sides =
+            [Side::Weights, Side::Contributions].map(|side| Grid::of(view, side, &keys, block));
         Small {
             head: view.head,
-            sides: sides.map(|side| Grid::of(view, side, &keys, block)),
+            scale: Scale::fitting(&[&sides[0], &sides[1]]),
+            sides,
             scores,
             through: view.through,
             shown: keys,
@@ -55,10 +60,7 @@ impl Small {
 
     /// Width and height of a cell.
     fn cell(&self) -> [usize; 2] {
-        let side = |n: usize| (SMALL / n.max(1)).clamp(1, 24);
-        let [columns, rows] = [self.sides[0].columns, self.sides[0].rows()];
-        let square = side(columns).min(side(rows));
-        [columns, rows].map(|n| square.max(side(n).min(60 / n.max(1))))
+        cell([self.sides[0].columns, self.sides[0].rows()])
     }
 
     fn side(&self) -> [usize; 2] {
@@ -67,28 +69,91 @@ impl Small {
     }
 }
 
-/// Draws `heads` with what each looks at from the query rows `rows`.
-pub fn draw(
-    heads: &[Small],
-    title: &Title,
-    batch: usize,
-    rows: &Range<usize>,
-) -> Result<Canvas, String> {
-    let largest = |axis: usize| heads.iter().map(|h| h.side()[axis]).max().unwrap_or(0);
-    let slot = (2 * largest(0) + GAPS[0]).max(MIN_WIDTH);
-    let across = ((LINE + GAPS[1]) / (slot + GAPS[1])).clamp(1, heads.len().max(1));
-    let down = heads.len().div_ceil(across);
-    let line = TITLE + largest(1) + TEXT;
-    let width = across * (slot + GAPS[1]) - GAPS[1] + 2 * MARGIN;
-    let top = legend::HEIGHT + 12;
-    let end = top + down * line + MARGIN;
-    let mut canvas = Canvas::new(width.max(legend::LEAST_WIDTH), end);
+/// Queries or keys of a cell, of so many.
+fn block(n: usize) -> usize {
+    n.div_ceil(SIDE)
+}
 
-    let which = format!(": all heads, batch entry {batch}");
+/// Width and height of a cell where there are so many columns and rows of them.
+fn cell([columns, rows]: [usize; 2]) -> [usize; 2] {
+    let side = |n: usize| (SMALL / n.max(1)).clamp(1, 24);
+    let square = side(columns).min(side(rows));
+    [columns, rows].map(|n| square.max(side(n).min(60 / n.max(1))))
+}
+
+/// What is said about a sheet.
+#[derive(Debug, Clone)]
+pub struct About<'a> {
+    pub title: &'a Title,
+    /// The heads of it, for instance "all heads".
+    pub which: String,
+    pub batch: usize,
+    pub rows: Range<usize>,
+    pub tokens: &'a Tokens,
+    /// One scale for all heads; each has its own where none is given.
+    pub scale: Option<Scale>,
+}
+
+/// Where the heads of a sheet stand.
+struct Layout {
+    /// Width of a head with its text, and height of a line of heads.
+    slot: [usize; 2],
+    across: usize,
+    /// Width and height of the sheet.
+    size: [usize; 2],
+}
+
+/// Above the first line of heads.
+const TOP: usize = legend::HEIGHT + 12;
+
+impl Layout {
+    /// So many heads, whose sides are `side` at most.
+    fn of(heads: usize, side: [usize; 2]) -> Layout {
+        let wide = (2 * side[0] + GAPS[0]).max(MIN_WIDTH);
+        let high = TITLE + side[1] + TEXT;
+        let across = ((LINE + GAPS[1]) / (wide + GAPS[1])).clamp(1, heads.max(1));
+        let width = across * (wide + GAPS[1]) - GAPS[1] + 2 * MARGIN;
+        let down = heads.div_ceil(across).saturating_mul(high);
+        Layout {
+            slot: [wide, high],
+            across,
+            size: [
+                width.max(legend::LEAST_WIDTH),
+                down.saturating_add(TOP + MARGIN),
+            ],
+        }
+    }
+
+    /// Refuses what is too large.
+    fn check(&self, heads: usize) -> Result<(), String> {
+        let what = format!("{heads} heads on one sheet");
+        within_bounds(self.size, &what, "choose fewer, as --head A..B")
+    }
+}
+
+/// Refuses a sheet that would be too large, from what is known before anything is
+/// computed: its query rows and all keys.
+pub fn check(heads: usize, rows: usize, keys: usize) -> Result<(), String> {
+    let [columns, rows] = [keys, rows].map(|n| n.div_ceil(block(n).max(1)));
+    let [width, height] = cell([columns, rows]);
+    Layout::of(heads, [columns * width, rows * height]).check(heads)
+}
+
+/// Draws `heads` with what each looks at.
+pub fn draw(heads: &[Small], about: &About<'_>) -> Result<Canvas, String> {
+    let About { title, rows, .. } = about;
+    let largest = |axis: usize| heads.iter().map(|h| h.side()[axis]).max().unwrap_or(0);
+    let layout = Layout::of(heads.len(), [largest(0), largest(1)]);
+    // A mask may leave fewer keys than there are, which may be drawn larger.
+    layout.check(heads.len())?;
+    let [width, height] = layout.size;
+    let mut canvas = Canvas::new(width, height).for_maps(2 * heads.len());
+
+    let which = format!(": {}, batch entry {}", about.which, about.batch);
     let shown = format!("queries {rows:?}, {}", keys_shown(heads));
-    let about = [&title.about, &shown].map(String::as_str);
-    let about = about.into_iter().filter(|text| !text.is_empty());
-    let about = about.collect::<Vec<_>>().join("  ·  ");
+    let lines = [&title.about, &shown].map(String::as_str);
+    let lines = lines.into_iter().filter(|text| !text.is_empty());
+    let lines = lines.collect::<Vec<_>>().join("  ·  ");
     let block = heads.first().map_or([1, 1], |head| head.sides[0].block);
     let norm = match heads.iter().any(|head| head.through) {
         false => "|V(j)|",
@@ -104,11 +169,19 @@ pub fn draw(
         what += &format!("; the largest of {} x {}", block[0], block[1]);
     }
     let grids: Vec<&Grid> = heads.iter().flat_map(|head| &head.sides).collect();
-    legend::head(&mut canvas, [&title.file, &which], [&about, &what], &grids)?;
+    let ends = about.scale.map_or(Ends::Apart, Ends::Together);
+    let texts = [&title.file, &which];
+    legend::head(
+        &mut canvas,
+        texts.map(|text| text.as_str()),
+        [&lines, &what],
+        &grids,
+        ends,
+    )?;
     for (at, small) in heads.iter().enumerate() {
-        let x = MARGIN + at % across * (slot + GAPS[1]);
-        let y = top + at / across * line + TITLE;
-        one_head(&mut canvas, small, [x, y])?;
+        let x = MARGIN + at % layout.across * (layout.slot[0] + GAPS[1]);
+        let y = TOP + at / layout.across * layout.slot[1] + TITLE;
+        one_head(&mut canvas, small, about, [x, y])?;
     }
     Ok(canvas)
 }
@@ -124,20 +197,50 @@ fn keys_shown(heads: &[Small]) -> String {
     }
 }
 
-fn one_head(canvas: &mut Canvas, small: &Small, [x, y]: [usize; 2]) -> Result<(), String> {
-    let [width, height] = small.side();
+fn one_head(
+    canvas: &mut Canvas,
+    small: &Small,
+    about: &About<'_>,
+    [x, y]: [usize; 2],
+) -> Result<(), String> {
+    let [wide, high] = small.side();
     let left = x as f64;
     let title = format!("head {}", small.head);
-    canvas.text([left, y as f64 - 13.0], &title, Style::size(14.0));
-    for (at, side) in small.sides.iter().enumerate() {
-        let x = x + at * (width + GAPS[0]);
-        canvas.frame([x, y, width, height]);
+    let above = y as f64 - 34.0;
+    canvas.text([left, above], &title, Style::size(14.0));
+    if about.scale.is_none() {
+        let top = match small.scale.top() {
+            top if top < 1.0 => format!("top: {} and more", short(top)),
+            _ => "top: 1".to_owned(),
+        };
+        let beside = left + width(&title, 14.0) + 12.0;
+        canvas.text([beside, above], &top, Style::size(11.5).colour(FAINT));
+    }
+    let scale = about.scale.unwrap_or(small.scale);
+    let names = Names {
+        tokens: about.tokens,
+        rows: about.rows.clone(),
+        keys: small.shown.clone(),
+    };
+    let axis = Style::size(10.0).colour(FAINT).anchor(Anchor::Middle);
+    let middle = y as f64 + high as f64 / 2.0;
+    canvas.text([left - 9.0, middle], "queries", axis.turn(90.0));
+    for (at, (side, name)) in (small.sides.iter().zip(["weights", "contributions"])).enumerate() {
+        let x = x + at * (wide + GAPS[0]);
+        let centre = (x + wide / 2) as f64;
+        // Narrow sides have room for neither.
+        if wide as f64 > width("contributions", 11.5) {
+            let style = Style::size(11.5).colour(FAINT);
+            canvas.text([x as f64, y as f64 - 11.0], name, style);
+            canvas.text([centre, (y + high) as f64 + 10.0], "keys", axis);
+        }
+        canvas.frame([x, y, wide, high]);
         let place = Place {
             x,
             y,
             cell: small.cell(),
         };
-        canvas.heat(place, &side.cells(), |_, _| String::new())?;
+        tips::heat(canvas, place, side, scale, &names)?;
     }
     let HeadScores {
         entropy,
@@ -175,7 +278,7 @@ fn one_head(canvas: &mut Canvas, small: &Small, [x, y]: [usize; 2]) -> Result<()
         _ => &lines,
     };
     for (at, text) in lines.iter().enumerate() {
-        let y = (y + height + 14 + 16 * at) as f64;
+        let y = (y + high + 28 + 16 * at) as f64;
         canvas.text([left, y], text, Style::size(11.5).colour(FAINT));
     }
     Ok(())
@@ -187,6 +290,59 @@ mod tests {
     use crate::inspect::faults::faults;
     use crate::inspect::picture::tests::view;
     use crate::inspect::scores;
+
+    /// However many heads there are: what is accepted is what can be drawn.
+    #[test]
+    fn a_sheet_is_refused_before_it_is_too_large() {
+        for (rows, keys) in [
+            (1, 1),
+            (24, 24),
+            (288, 288),
+            (300, 300),
+            (4096, 4096),
+            (1, 300),
+        ] {
+            let is_accepted = |heads: &usize| check(*heads, rows, keys).is_ok();
+            let most = (1..=1024).rfind(is_accepted).unwrap();
+            assert!(most >= 128, "{rows} x {keys}: {most}");
+            assert!(
+                (1..=most).all(|heads| is_accepted(&heads)),
+                "{rows} x {keys}"
+            );
+            let error = check(12_000, rows, keys).unwrap_err();
+            assert!(
+                error.starts_with("12000 heads on one sheet: expected"),
+                "{error}"
+            );
+            assert!(error.ends_with("; choose fewer, as --head A..B"), "{error}");
+            assert!(check(usize::MAX, rows, keys).is_err());
+        }
+        // What is drawn is as large as was counted before.
+        let title = Title {
+            file: String::new(),
+            about: String::new(),
+        };
+        let small = |rows: usize, keys: usize| {
+            let view = view(rows, keys, None);
+            Small::of(&view, scores::head(&view, &scores::rows(&view)))
+        };
+        let about = About {
+            title: &title,
+            which: String::new(),
+            batch: 0,
+            rows: 0..24,
+            tokens: &Tokens::default(),
+            scale: Some(Scale::to(0.12)),
+        };
+        let many = vec![small(2, 300); 2_000];
+        let error = draw(&many, &about).unwrap_err();
+        assert_eq!(error, check(2_000, 2, 300).unwrap_err());
+        let svg = draw(&[small(24, 24)], &about).unwrap().svg();
+        assert!(
+            svg.contains(">0.12 and more<") && !svg.contains("top"),
+            "{svg}"
+        );
+    }
 
     #[test]
     fn sheets_are_legible() {
@@ -213,7 +369,15 @@ mod tests {
                 Small::of(&view, scores)
             };
             let smalls: Vec<Small> = (0..heads).map(small).collect();
-            let canvas = draw(&smalls, &title, 0, &(0..rows)).unwrap();
+            let about = About {
+                title: &title,
+                which: "all heads".to_owned(),
+                batch: 0,
+                rows: 0..rows,
+                tokens: &Tokens::default(),
+                scale: None,
+            };
+            let canvas = draw(&smalls, &about).unwrap();
             let what = format!("{heads} heads, {rows} x {keys}");
             assert_eq!(faults(&canvas), [""; 0], "{what}");
             assert!(
@@ -235,6 +399,10 @@ mod tests {
                 assert!(svg.contains(&format!(">head {head}<")), "{what}");
             }
             assert_eq!(svg.matches(">entropy ").count(), heads, "{what}");
+            assert_eq!(svg.matches(">top: ").count(), heads, "{what}");
+            assert_eq!(svg.matches(">queries<").count(), heads, "{what}");
+            let named = if keys <= 2 { 0 } else { 2 * heads };
+            assert_eq!(svg.matches(">keys<").count(), named, "{what}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The numbers as text and as JSON.
 
 use serde_json::{Value, json};
-use wgpu_attention::interpret::ScoreStatistics;
+use wgpu_attention::interpret::{SATURATED, ScoreStatistics};
 
 use crate::inspect::legend::{decimals, two};
 use crate::inspect::scores::{HeadScores, RowScores, Top};
@@ -29,11 +29,10 @@ pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
             view.rows.len()
         ),
         format!(
-            "  entropy {} nats (as over {} keys evenly), largest weight {}, over 0.99 in {} of rows{sink}",
+            "  entropy {} nats (as over {} keys evenly), largest weight {}{sink}",
             two(scores.entropy),
             decimals(scores.effective_keys, 1),
             two(scores.largest),
-            share(scores.saturated),
         ),
         format!(
             "  weight on the previous token {}{induction}, on the first key {}; distance {} keys; disagreement {}",
@@ -47,20 +46,32 @@ pub fn head(view: &HeadView, scores: &HeadScores) -> Vec<String> {
         let ScoreStatistics {
             mean, deviation, ..
         } = effect.unscaled;
+        let of_scale = |scale: f64, saturated: f64| {
+            format!(
+                "scores {} ± {}, softmax saturated in {} of rows",
+                two(mean * scale),
+                two(deviation * scale.abs()),
+                share(saturated),
+            )
+        };
+        let root = effect.root_of.map(|dim| format!(", 1/sqrt({dim})"));
         lines.push(format!(
-            "  scores {} ± {}; before the scale of {} {} ± {}, and with a scale of 1 over 0.99 in {} of rows",
-            two(mean * effect.scale),
-            two(deviation * effect.scale.abs()),
+            "  with the scale {}{}: {} (one key has over {SATURATED} of the weight)",
             decimals(effect.scale, 4),
-            two(mean),
-            two(deviation),
-            share(effect.saturated_unscaled),
+            root.unwrap_or_default(),
+            of_scale(effect.scale, scores.saturated),
         ));
+        if effect.scale != 1.0 {
+            lines.push(format!(
+                "  the same queries and keys with the scale 1: {}",
+                of_scale(1.0, effect.saturated_unscaled),
+            ));
+        }
     }
     lines
 }
 
-/// A line a row, under a line of heads.
+/// A line a row, under two lines that say what is in them.
 pub fn rows(view: &HeadView, rows: &[RowScores]) -> Vec<String> {
     let name = |i: usize| view.query_name(i);
     let wide = |texts: &mut dyn Iterator<Item = String>, least: usize| {
@@ -74,27 +85,35 @@ pub fn rows(view: &HeadView, rows: &[RowScores]) -> Vec<String> {
     let keys = wide(&mut (0..view.keys).map(|j| view.key_name(j)), 6);
     let top = |top: Option<Top>| match top {
         Some(t) => format!(
-            "{:<keys$} {:>6} {:>6}",
+            "{:<keys$} {:>6} {:>12}",
             view.key_name(t.key),
             decimals(t.weight, 3),
             decimals(t.share, 3)
         ),
-        None => format!("{:<keys$} {:>6} {:>6}", "–", "–", "–"),
+        None => format!("{:<keys$} {:>6} {:>12}", "–", "–", "–"),
     };
     let number = |x: Option<f64>| decimals(x.unwrap_or(f64::NAN), 3);
-    let mut lines = vec![format!(
-        "{:<queries$}  {:>7} {:>6}  {:<keys$} {:>6} {:>6}  {:<keys$} {:>6} {:>6}  {:>12}",
-        "query",
-        "entropy",
-        "keys",
-        "most weight on",
-        "weight",
-        "share",
-        "most contributed by",
-        "weight",
-        "share",
-        "disagreement",
-    )];
+    let norm = match view.through {
+        false => "|V(j)|",
+        true => "|V(j) W_O|",
+    };
+    let explained = format!("contribution: W(i, j) {norm} as a share of its row's sum");
+    let mut lines = vec![
+        explained,
+        format!(
+            "{:<queries$}  {:>7} {:>6}  {:<keys$} {:>6} {:>12}  {:<keys$} {:>6} {:>12}  {:>12}",
+            "query",
+            "entropy",
+            "keys",
+            "most weight on",
+            "weight",
+            "contribution",
+            "most contributed by",
+            "weight",
+            "contribution",
+            "disagreement",
+        ),
+    ];
     lines.extend(rows.iter().map(|r| {
         format!(
             "{:<queries$}  {:>7} {:>6}  {}  {}  {:>12}",

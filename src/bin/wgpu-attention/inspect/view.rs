@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use wgpu_attention::interpret::{SATURATED, ScoreStatistics, Weights};
-use wgpu_attention::{Dims, Error, Pairs, Quantity, Region, Stage, Visibility};
+use wgpu_attention::{Dims, Error, Options, Pairs, Quantity, Region, Stage, Visibility};
 
 use crate::backend::Backend;
 use crate::case::File;
@@ -53,6 +53,16 @@ impl Tokens {
             keys: Some(names),
         })
     }
+
+    /// A query for people: its number, and its token where it has one.
+    pub fn query(&self, i: usize) -> String {
+        numbered(&self.queries, i)
+    }
+
+    /// A key for people.
+    pub fn key(&self, j: usize) -> String {
+        numbered(&self.keys, j)
+    }
 }
 
 /// What one query head of one batch entry looks at, for some of its query rows.
@@ -87,6 +97,8 @@ pub struct HeadView {
 #[derive(Debug, Clone, Copy)]
 pub struct ScaleEffect {
     pub scale: f64,
+    /// D, where the scale is 1/sqrt(D) of the queries and keys.
+    pub root_of: Option<usize>,
     /// Of the visible pairs' scores before the scale.
     pub unscaled: ScoreStatistics,
     /// Share of rows whose largest weight would be over 0.99 with a scale of 1, all
@@ -103,12 +115,12 @@ impl HeadView {
 
     /// A query for people: its number, and its token where it has one.
     pub fn query_name(&self, i: usize) -> String {
-        numbered(&self.tokens.queries, i)
+        self.tokens.query(i)
     }
 
     /// A key for people.
     pub fn key_name(&self, j: usize) -> String {
-        numbered(&self.tokens.keys, j)
+        self.tokens.key(j)
     }
 
     /// Why there are no scores, where no row has any.
@@ -217,12 +229,13 @@ pub fn read(
         inputs.offsets.map(|offsets| offsets[batch]),
     );
     let size = rows.len() * keys;
+    let scale = options.scale_for(dims.qk_dim);
     let of_head = |all: &[f32], at: usize| all[at * size..(at + 1) * size].to_vec();
     let views = heads.clone().enumerate().map(|(at, head)| {
         let visible: Vec<bool> = (masked[at * size..(at + 1) * size].iter())
             .map(|&score| score != f32::NEG_INFINITY)
             .collect();
-        let scale = without_scale
+        let effect = without_scale
             .as_ref()
             .map(|[scores, weights]| -> Result<_, Error> {
                 let scores = of_head(scores, at);
@@ -231,7 +244,9 @@ pub fn read(
                 let weights = of_head(weights, at);
                 let saturated = Weights::new(&weights, [rows.len(), keys])?.saturated(SATURATED)?;
                 Ok(ScaleEffect {
-                    scale: f64::from(options.scale_for(dims.qk_dim)),
+                    scale: f64::from(scale),
+                    root_of: (scale == Options::default().scale_for(dims.qk_dim))
+                        .then_some(dims.qk_dim),
                     unscaled: ScoreStatistics::of(&scores),
                     saturated_unscaled: saturated.value,
                 })
@@ -248,7 +263,7 @@ pub fn read(
             contributions: of_head(&contributions, at),
             through,
             visible,
-            scale: scale.transpose()?,
+            scale: effect.transpose()?,
         })
     });
     views.collect()

@@ -1,6 +1,7 @@
 use super::*;
-use crate::inspect::colour::{MASKED, colour};
+use crate::inspect::colour::{MASKED, Value};
 use crate::inspect::faults::{attribute, faults};
+use crate::inspect::scale::short;
 use crate::inspect::view::Tokens;
 
 /// A causal head of `rows` over `keys` whose first value is short.
@@ -62,7 +63,7 @@ fn drawn(view: &HeadView) -> Canvas {
         about: "layer 7 of a model whose description is long, too long even for this line"
             .repeat(3),
     };
-    draw(view, &title).unwrap()
+    draw(view, &title, None).unwrap()
 }
 
 #[test]
@@ -107,6 +108,7 @@ fn labels_never_overlap_and_are_never_cut_off() {
 #[test]
 fn cells_are_coloured_by_their_numbers() {
     let view = view(6, 6, Some(&["a", "b", "c", "d", "e", "f"]));
+    let scale = Scale::to(1.0);
     let svg = drawn(&view).svg();
     let cells: Vec<&str> = svg.lines().filter(|l| l.contains("<title>")).collect();
     assert_eq!(cells.len(), 2 * 36);
@@ -120,14 +122,14 @@ fn cells_are_coloured_by_their_numbers() {
         );
         assert_eq!(
             attribute(cell, "fill"),
-            hex(colour(f64::from(expected))),
+            hex(scale.colour(f64::from(expected))),
             "{cell}"
         );
         let masked = cells[side * 36 + 2 * 6 + 3];
         assert!(masked.contains("2 c → 3 d: excluded<"), "{masked}");
         assert_eq!(attribute(masked, "fill"), hex(MASKED));
     }
-    assert_ne!(hex(MASKED), hex(colour(0.0)));
+    assert_ne!(hex(MASKED), hex(scale.colour(0.0)));
 }
 
 /// Where there are more pairs than pixels, the largest is seen.
@@ -221,7 +223,15 @@ fn rows_that_see_nothing_do_not_agree() {
         file: "a".to_owned(),
         about: String::new(),
     };
-    let sheet = crate::inspect::sheet::draw(&[small], &title, 0, &(0..3)).unwrap();
+    let about = crate::inspect::sheet::About {
+        title: &title,
+        which: "all heads".to_owned(),
+        batch: 0,
+        rows: 0..3,
+        tokens: &view.tokens,
+        scale: None,
+    };
+    let sheet = crate::inspect::sheet::draw(&[small], &about).unwrap();
     let svg = sheet.svg();
     assert!(
         svg.contains(">no row shown sees a key<") && !svg.contains(">entropy"),
@@ -236,10 +246,46 @@ fn a_long_name_gives_way_to_what_is_shown() {
         file: "model-".repeat(40) + "00001.safetensors",
         about: String::new(),
     };
-    let svg = draw(&view(4, 4, None), &title).unwrap().svg();
+    let svg = draw(&view(4, 4, None), &title, None).unwrap().svg();
     assert!(svg.contains(">model-model-"), "{svg}");
     assert!(
         svg.contains("-00001.safetensors: head 3, batch entry 0<"),
         "{svg}"
+    );
+}
+
+/// The legend names the top of the scale; what is above has its colour, and --scale-max
+/// chooses it. Both sides have the same.
+#[test]
+fn the_legend_says_where_the_scale_ends() {
+    let title = Title {
+        file: "a".to_owned(),
+        about: String::new(),
+    };
+    let view = view(12, 12, None);
+    let svg = |top: Option<f64>| {
+        let canvas = draw(&view, &title, top.map(Scale::to)).unwrap();
+        assert_eq!(faults(&canvas), [""; 0], "{top:?}");
+        canvas.svg()
+    };
+    assert!(svg(Some(1.0)).contains(">1<") && !svg(Some(1.0)).contains("and more"));
+    for top in [0.12, 0.3, 0.000001, 0.123456, 0.00567] {
+        let svg = svg(Some(top));
+        assert!(svg.contains(&format!(">{} and more<", short(top))), "{svg}");
+    }
+    let svg = svg(Some(0.12));
+    let colour_of = |tip: &str| {
+        let cells = svg.lines().filter(|line| line.contains(tip));
+        let fills: Vec<&str> = cells.map(|cell| attribute(cell, "fill")).collect();
+        fills[0]
+    };
+    // Of the weights, half of a row is on its first key; all of the first row.
+    assert_eq!(
+        colour_of("<title>0 → 0: 1.0000"),
+        colour_of("<title>9 → 0: 0.5000")
+    );
+    assert_ne!(
+        colour_of("<title>9 → 0: 0.5000"),
+        colour_of("<title>9 → 4: 0.0556")
     );
 }
