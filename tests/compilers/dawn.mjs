@@ -43,10 +43,10 @@ const EXEMPT = [
 // them without the feature SHADER_INT64.
 const isNative = (text) => text.int64;
 
-const failures = [];
+let failures = 0;
 function check(passed, message) {
     if (!passed) {
-        failures.push(message);
+        failures += 1;
         console.error(`FAILED: ${message}`);
     }
 }
@@ -218,7 +218,12 @@ async function runAll(recordings, pipelines, bytes) {
 // --- main --------------------------------------------------------------------
 
 const began = Date.now();
-const seconds = () => ((Date.now() - began) / 1000).toFixed(1);
+/** Ends a stage; the next does not begin after a failure. */
+function done(what) {
+    console.log(`${((Date.now() - began) / 1000).toFixed(1)} s: ${what}`);
+    if (failures > 0) process.exit(1);
+}
+
 const gpu = create([]); // kept: what it made dies with it
 const adapter = await gpu.requestAdapter();
 if (!adapter) throw new Error('no adapter');
@@ -231,34 +236,33 @@ device.lost.then(({ reason, message }) => check(reason === 'destroyed', `device 
 const list = JSON.parse(readFileSync(join(folder, 'texts', 'list.json')));
 const texts = list.filter((text) => !isNative(text));
 const parsed = await parseAll(texts);
-const exempted = texts.filter((text) => EXEMPT.some((exempt) => exempt.applies(text))).length;
-console.log(
-    `${seconds()} s: ${texts.length} texts parsed, ${exempted} of them without the analysis of subgroup ` +
-        `uniformity; ${list.length - texts.length} native ones left out`,
-);
 await compilerRejects(parsed.get('forward_tiled.f32.32columns').code);
+for (const { applies, reason } of EXEMPT) {
+    const count = texts.filter(applies).length;
+    check(count > 0, `no text is exempt because ${reason}`);
+    console.log(`without the analysis of subgroup uniformity: ${count} texts (${reason})`);
+}
+done(`${texts.length} texts parsed; ${list.length - texts.length} with 64-bit integers left out`);
 
+// Those of the recordings, and one text of each other root and set of rules.
 const recordings = JSON.parse(readFileSync(join(folder, 'recordings', 'recordings.json')));
 const wanted = new Set(recordings.flatMap(({ dispatches }) => dispatches.map(({ stem }) => stem)));
-const kinds = new Set(texts.filter(({ stem }) => wanted.has(stem)).map(({ root, rules }) => root + rules));
-for (const { stem, root, rules } of texts) {
-    if (!kinds.has(root + rules)) wanted.add(stem);
-    kinds.add(root + rules);
+const kind = ({ root, rules }) => `${root} ${rules}`;
+const kinds = new Set(texts.filter(({ stem }) => wanted.has(stem)).map(kind));
+for (const text of texts) {
+    if (!kinds.has(kind(text))) wanted.add(text.stem);
+    kinds.add(kind(text));
 }
-const pipelines = new Map(
-    [...wanted].map((stem) => {
-        const { code, module } = parsed.get(stem);
-        return [stem, pipelineOf(code, module)];
-    }),
-);
-for (const [stem, pipeline] of pipelines) {
-    await pipeline.catch((error) => check(false, `${stem}: ${error.message}`));
-}
-console.log(`${seconds()} s: ${pipelines.size} pipelines made, of ${kinds.size} kinds`);
-if (failures.length === 0) {
-    await runAll(recordings, pipelines, readFileSync(join(folder, 'recordings', 'recordings.bin')));
-    console.log(`${seconds()} s: ${recordings.length} recordings run and compared`);
-}
+const make = (stem) => {
+    const { code, module } = parsed.get(stem);
+    return pipelineOf(code, module).catch((error) => check(false, `${stem}: ${error.message}`));
+};
+const pipelines = new Map([...wanted].map((stem) => [stem, make(stem)]));
+await Promise.all(pipelines.values());
+done(`${pipelines.size} pipelines made, of ${kinds.size} roots and sets of rules`);
+
+await runAll(recordings, pipelines, readFileSync(join(folder, 'recordings', 'recordings.bin')));
+done(`${recordings.length} recordings run and compared`);
 device.destroy();
 // Dawn's own threads would keep the process.
-process.exit(failures.length === 0 ? 0 : 1);
+process.exit(0);
