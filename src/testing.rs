@@ -17,6 +17,7 @@ use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
 use crate::pipeline::Pipelines;
 use crate::plan::{Plan, Uniform};
 use crate::problem::{Geometry, MaskGeometry, Problem};
+use crate::specialization::Specialization;
 use crate::stage::Stage;
 use crate::tiling::Tiling;
 
@@ -171,12 +172,13 @@ pub fn files() -> Vec<(&'static str, &'static str)> {
 #[derive(Debug, Clone)]
 pub struct Dispatch {
     pub shader: Shader,
+    pub specialization: Specialization,
     pub grid: [u32; 2],
     /// Tiles (or rows, or words) that its workgroups have to cover.
     pub workgroups: u64,
     /// Bytes that each slot binds, from its operand's aligned start.
     pub binds: Vec<(Slot, Option<(u64, u64)>)>,
-    pub uniform_bytes: usize,
+    pub uniform: Vec<u8>,
     /// Batch entries, query heads and rows; none for a copy of lists.
     pub covers: Option<[Range<usize>; 3]>,
     /// What the kernel adds up to an element's index: (strides of batch, head
@@ -199,15 +201,21 @@ pub fn dispatches(plan: &Plan) -> Vec<Dispatch> {
         };
         Dispatch {
             shader: pass.shader,
+            specialization: pass.specialization,
             grid: pass.grid,
             workgroups,
             binds: pass.binds.iter().map(|b| (b.slot, b.range)).collect(),
-            uniform_bytes: pass.uniform.bytes().len(),
+            uniform: pass.uniform.bytes().to_vec(),
             covers,
             views,
         }
     };
     plan.passes.iter().map(describe).collect()
+}
+
+/// The host's lists of a plan, as one buffer: the contents of slot `aux`.
+pub fn host_words(plan: &Plan) -> Vec<u32> {
+    plan.host_words()
 }
 
 fn views(p: &Params) -> Vec<(Slot, [u32; 4])> {

@@ -4,7 +4,7 @@ mod lints;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lints::{forbidden, parse, uniformity, validate, validate_with, workgroup_memory};
+use lints::{beyond_f32, forbidden, parse, uniformity, validate, validate_with, workgroup_memory};
 use naga::valid::Capabilities;
 use wgpu_attention::shaders::{Loads, Shader, Specialization, all_pipelines, compose};
 use wgpu_attention::{DeviceCaps, testing};
@@ -213,6 +213,75 @@ fn the_lint_accepts() {
         let one = bitcast<f32>(0x3f800000u);\n\
         let info = nano == nano_second && a.x != b.x && 1u == 1u;\n";
     assert_eq!(forbidden(text), Vec::<String>::new());
+}
+
+#[test]
+fn no_literal_exceeds_f32() {
+    for (shader, key, text, _) in modules() {
+        assert_eq!(
+            beyond_f32(&text),
+            Vec::<String>::new(),
+            "{shader:?} {key:?}"
+        );
+    }
+    let plain = include_str!("../src/bin/wgpu-attention/bench/plain.wgsl");
+    assert_eq!(beyond_f32(plain), Vec::<String>::new());
+}
+
+#[test]
+fn the_literal_lint_rejects() {
+    // The third is how Rust prints the largest value.
+    for literal in [
+        "3.4028235e38",
+        "3.4028235e38f",
+        "340282350000000000000000000000000000000.0",
+        "34028235.e31",
+        ".34028235E+39",
+        "1e39f",
+        "0x1.fffffe8p127",
+        "0x1p+128f",
+        "0X0.1P132",
+        "0xffffff8p100f",
+        "1e",
+    ] {
+        let text = format!("// 1e39\nlet x1e39 = y.xy + {literal};\n");
+        let found = beyond_f32(&text);
+        assert_eq!(found, [format!("line 2: {literal}")]);
+    }
+}
+
+#[test]
+fn the_literal_lint_accepts() {
+    let text = "let a = 3.4028234e38 - -0x1.fffffep+127f; // 1e39\n\
+        let b = vec2(0xff800000u, 4294967295u).x + .5 * 1.f - 1e-39 + 0x1p-149f + e38 + x1e39;\n\
+        let c = d.x1 + 2-1 + 0xe+3 + 9223372036854775807i + 0h + 0x.8p0;\n";
+    assert_eq!(beyond_f32(text), Vec::<String>::new());
+}
+
+/// The floats that shaders and Rust both have, as naga understands them.
+#[test]
+fn float_constants_agree_with_rust() {
+    let expected = [("LOWEST", f32::MIN), ("LOG2_E", std::f32::consts::LOG2_E)];
+    let mut compared = BTreeSet::new();
+    for (shader, _, _, module) in modules() {
+        for (_, constant) in module.constants.iter() {
+            let Some(name) = &constant.name else { continue };
+            let value = &module.global_expressions[constant.init];
+            let naga::Expression::Literal(naga::Literal::F32(value)) = value else {
+                continue;
+            };
+            let rust = expected.iter().find(|(known, _)| known == name);
+            let (_, rust) = rust.unwrap_or_else(|| panic!("{name} has no twin in Rust"));
+            assert_eq!(
+                value.to_bits(),
+                rust.to_bits(),
+                "{name} in {}",
+                shader.name()
+            );
+            compared.insert(name.clone());
+        }
+    }
+    assert_eq!(compared.len(), expected.len(), "{compared:?}");
 }
 
 #[test]

@@ -6,7 +6,8 @@
 // Reference: Milakov and Gimelshein 2018, "Online normalizer calculation for
 // softmax".
 
-const LOWEST: f32 = -3.4028235e38;
+// Exact: -3.4028235e38 is below it, and not every compiler rounds.
+const LOWEST: f32 = -0x1.fffffep+127f;
 const NEGATIVE_INFINITY_BITS: u32 = 0xff800000u;
 const LOG2_E: f32 = 1.4426950408889634;
 

@@ -83,6 +83,72 @@ fn compares_with_itself(line: &str) -> bool {
     })
 }
 
+/// Literals whose magnitude exceeds f32's largest finite value as they are written, with
+/// the line each is on. A compiler may refuse one that would round to that value.
+pub fn beyond_f32(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, line) in code(text).lines().enumerate() {
+        for literal in number_literals(line) {
+            let value = number(literal);
+            if value.is_none_or(|value| value > f64::from(f32::MAX)) {
+                found.push(format!("line {}: {literal}", index + 1));
+            }
+        }
+    }
+    found
+}
+
+/// Unsigned number literals of a line, with their suffixes.
+fn number_literals(line: &str) -> Vec<&str> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut literals = Vec::new();
+    let mut at = 0;
+    while let Some(c) = line[at..].chars().next() {
+        let rest = &line[at..];
+        let fraction = rest.strip_prefix('.').unwrap_or("");
+        let digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+        let len = if digit(rest) || digit(fraction) {
+            let exponents = if rest.starts_with("0x") || rest.starts_with("0X") {
+                ['p', 'P']
+            } else {
+                ['e', 'E']
+            };
+            let mut before = ' ';
+            let ends = |c: char| {
+                let sign = matches!(c, '+' | '-') && exponents.contains(&before);
+                before = c;
+                !(is_word(c) || c == '.' || sign)
+            };
+            let len = rest.find(ends).unwrap_or(rest.len());
+            literals.push(&rest[..len]);
+            len
+        } else if is_word(c) {
+            // A name, digits included.
+            rest.find(|c| !is_word(c)).unwrap_or(rest.len())
+        } else {
+            c.len_utf8()
+        };
+        at += len;
+    }
+    literals
+}
+
+/// The value of a literal; `None` if it is not understood.
+fn number(literal: &str) -> Option<f64> {
+    let hex = literal.strip_prefix("0x").or(literal.strip_prefix("0X"));
+    let Some(hex) = hex else {
+        return literal.trim_end_matches(['f', 'h', 'i', 'u']).parse().ok();
+    };
+    let (digits, exponent) = match hex.split_once(['p', 'P']) {
+        Some((digits, exponent)) => (digits, exponent.trim_end_matches(['f', 'h']).parse().ok()?),
+        None => (hex.trim_end_matches(['i', 'u']), 0),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let mantissa = u64::from_str_radix(&format!("{whole}{fraction}"), 16).ok()?;
+    let exponent = exponent - 4 * i32::try_from(fraction.len()).ok()?;
+    Some(mantissa as f64 * 2f64.powi(exponent))
+}
+
 /// Bytes of workgroup memory as WebGPU counts them: each variable rounded up to 16.
 pub fn workgroup_memory(module: &Module) -> u64 {
     let mut layouter = naga::proc::Layouter::default();

@@ -64,7 +64,7 @@ impl Bare {
         let steps = dispatches.into_iter().enumerate().map(|(n, dispatch)| {
             let (pipeline, layout) = pipeline(&noop.device, &dispatch);
             let offset = n as u64 * 512;
-            let mut bindings = vec![(uniform.clone(), offset, dispatch.uniform_bytes as u64)];
+            let mut bindings = vec![(uniform.clone(), offset, dispatch.uniform.len() as u64)];
             let slots = dispatch.binds.iter().zip(dispatch.shader.slots());
             for (position, ((slot, range), (_, access))) in slots.enumerate() {
                 bindings.push(match range {
