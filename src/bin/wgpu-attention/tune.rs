@@ -13,7 +13,8 @@ use wgpu_attention::{
 
 use crate::bench::case::{Case, Values};
 use crate::bench::{Shape, seconds};
-use crate::report::{Reporter, Stop};
+use crate::report::{Reporter, Stop, tell};
+use crate::{input, output};
 
 /// Measures the kernels that suit the adapter, checks each against float64, and
 /// chooses the fastest for each kind of problem.
@@ -49,6 +50,9 @@ const USUAL: [&str; 4] = ["prefill-64", "prefill-128", "f16-kv", "causal"];
 pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
     let mut tuning = match &args.out {
         None => Tuning::default(),
+        Some(path) if path.exists() && input::open(path).is_err() => {
+            return Err(format!("{}: exists and is not a regular file", path.display()).into());
+        }
         // What is no tuning file may be dear to somebody.
         Some(path) => match Tuning::load(path) {
             (tuning, None) => tuning,
@@ -58,6 +62,9 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
             }
         },
     };
+    let target = (args.out.as_deref())
+        .map(|path| output::target(std::iter::empty(), path))
+        .transpose()?;
     let cases = match args.shape.is_given() {
         true => vec![args.shape.case()?],
         false => USUAL.into_iter().filter_map(Case::named).collect(),
@@ -92,9 +99,10 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
             &options,
         )?;
         tuning.record(&report);
-        if let Some(path) = &args.out {
-            let saved = tuning.save(path);
-            saved.map_err(|error| format!("{}: {error}", path.display()))?;
+        if let (Some(path), Some(target)) = (&args.out, &target) {
+            let named = |error: String| format!("{}: {error}", path.display());
+            let text = serde_json::to_string_pretty(&tuning).map_err(|e| named(e.to_string()))?;
+            output::write(target, format!("{text}\n").as_bytes()).map_err(named)?;
         }
         if !args.json {
             reporter.line(format!("\n{}: {}", case.name, case.describe()))?;
@@ -126,9 +134,12 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
 /// stderr, and nothing comes of it.
 pub fn with_file(attention: &Attention, path: &Path) -> Attention {
     let warn =
-        |what: &dyn Display| eprintln!("warning: {}: {what}; it is not used", path.display());
+        |what: &dyn Display| tell(format!("warning: {}: {what}; it is not used", path.display()));
     if !path.exists() {
         warn(&"no such file");
+    } else if let Err(error) = input::open(path) {
+        warn(&error);
+        return attention.clone();
     }
     let (tuning, unreadable) = Tuning::load(path);
     let (attention, foreign) = attention.with_tuning(&tuning);
