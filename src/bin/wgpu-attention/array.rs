@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, TensorView, View};
-use wgpu_attention::{DType, Data, Tensor};
+use wgpu_attention::{DType, Data, Error, Tensor};
 
 use crate::memory;
 
@@ -55,9 +55,7 @@ impl Array {
             Dtype::F32 => Values::F32(words(bytes, f32::from_le_bytes)?),
             Dtype::F16 => Values::F16(words(bytes, f16::from_le_bytes)?),
             Dtype::BF16 => Values::BF16(words(bytes, bf16::from_le_bytes)?),
-            Dtype::F64 if round_f64 => {
-                Values::F32(words(bytes, |b| f64::from_le_bytes(b) as f32)?)
-            }
+            Dtype::F64 if round_f64 => Values::F32(words(bytes, |b| f64::from_le_bytes(b) as f32)?),
             Dtype::I32 => Values::I32(words(bytes, i32::from_le_bytes)?),
             // Segment ids and counts; ids keep their bits.
             Dtype::U32 => Values::I64(words(bytes, |b| i64::from(u32::from_le_bytes(b)))?),
@@ -301,15 +299,15 @@ impl Array {
 
 /// Swaps the two axes in the middle: (B, H, S, D) becomes (B, S, H*D), head-major
 /// inside the last axis, and (B, S, H, D) becomes (B, H, S, D).
-pub fn swap_middle(values: &[f32], shape: [usize; 4]) -> Vec<f32> {
+pub fn swap_middle(values: &[f32], shape: [usize; 4]) -> Result<Vec<f32>, Error> {
     let [batch, first, second, dim] = shape;
-    (0..batch * second * first * dim)
-        .map(|flat| {
-            let (d, h) = (flat % dim, flat / dim % first);
-            let (s, b) = (flat / dim / first % second, flat / dim / first / second);
-            values[((b * first + h) * second + s) * dim + d]
-        })
-        .collect()
+    let count = batch * second * first * dim;
+    let swapped = (0..count).map(|flat| {
+        let (d, h) = (flat % dim, flat / dim % first);
+        let (s, b) = (flat / dim / first % second, flat / dim / first / second);
+        values[((b * first + h) * second + s) * dim + d]
+    });
+    memory::collected("output", count, swapped)
 }
 
 fn count_of_axes(n: usize) -> &'static str {
@@ -402,11 +400,11 @@ mod tests {
         // Batch 0, head 1, row 2 stands at row 2, columns 2 and 3.
         assert_eq!(values[(3 + 2) * 2..(3 + 2) * 2 + 2], [18.0, 19.0]);
         assert_eq!(
-            swap_middle(&values, [2, 4, 3, 2]),
+            swap_middle(&values, [2, 4, 3, 2]).unwrap(),
             *packed.to_f32().unwrap()
         );
         let rows = packed.to_f32().unwrap();
-        assert_eq!(swap_middle(&rows, [2, 3, 4, 2]), *values);
+        assert_eq!(swap_middle(&rows, [2, 3, 4, 2]).unwrap(), *values);
         assert!(packed.split_heads(3).is_err());
         assert!(packed.split_heads(0).is_err());
     }

@@ -198,9 +198,10 @@ impl Backend {
                 }
             }
             Backend::Cpu => multi_head::on_cpu(inputs, options, output)?,
-            Backend::Oracle => {
-                narrow("output", &reference::multi_head(inputs, options, output)?.values)?
-            }
+            Backend::Oracle => narrow(
+                "output",
+                &reference::multi_head(inputs, options, output)?.values,
+            )?,
         };
         round_to(output, &mut y);
         Ok((y, vec![started.elapsed()]))

@@ -67,7 +67,10 @@ impl Call {
         let dims = inputs.validate(&self.problem.options);
         dims.map_err(|error| match self.swapped() {
             Some(swapped) if !self.settled.names_layout() => {
-                format!("{error}\nhint: --layout bshd reads it as {}", sizes(&swapped))
+                format!(
+                    "{error}\nhint: --layout bshd reads it as {}",
+                    sizes(&swapped)
+                )
             }
             _ => error.to_string(),
         })

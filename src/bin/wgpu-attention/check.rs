@@ -13,9 +13,9 @@ use crate::backend::{Backend, BackendArgs};
 use crate::case::File;
 use crate::judge::{Verdict, judge, judge_exact};
 use crate::multi_head::Layer;
-use crate::input;
 use crate::report::{Reporter, Stop, number, one_line, shown};
 use crate::suites::{self, Call, Unsupported, Want, What};
+use crate::{input, memory};
 
 /// Runs case files and compares every expected output with the case's tolerance.
 #[derive(Debug, Args)]
@@ -188,7 +188,7 @@ impl Report {
             match backend.forward(&inputs, &problem.options, call.output) {
                 Ok(outputs) => {
                     for want in &results {
-                        let got = arrange(&want.what, &outputs, &dims);
+                        let got = arrange(&want.what, &outputs, &dims).map_err(one_line)?;
                         self.compare(want, &got, dims.v_dim)?;
                     }
                 }
@@ -357,11 +357,11 @@ fn shape_of(what: &What, dims: &Dims) -> Vec<usize> {
 }
 
 /// A result of the call as the expected tensor has it.
-fn arrange(what: &What, outputs: &Outputs, dims: &Dims) -> Vec<f32> {
+fn arrange(what: &What, outputs: &Outputs, dims: &Dims) -> Result<Vec<f32>, Error> {
     match what {
         What::Merged => swap_middle(&outputs.output, dims.output_shape()),
-        What::Lse => outputs.lse.clone(),
-        What::Output | What::Stage(..) => outputs.output.clone(),
+        What::Lse => memory::copied("lse", &outputs.lse),
+        What::Output | What::Stage(..) => memory::copied("output", &outputs.output),
     }
 }
 

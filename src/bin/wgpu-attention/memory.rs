@@ -26,6 +26,14 @@ pub fn collected<T>(
     Ok(list)
 }
 
+/// `bytes` bytes of 0xff.
+pub fn filled(what: &str, bytes: u64) -> Result<Vec<u8>, Error> {
+    let count = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut list = reserved(what, count)?;
+    list.resize(count, 0xff);
+    Ok(list)
+}
+
 /// A copy of `values`.
 pub fn copied<T: Copy>(what: &str, values: &[T]) -> Result<Vec<T>, Error> {
     let mut list = reserved(what, values.len())?;

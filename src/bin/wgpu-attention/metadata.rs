@@ -252,8 +252,14 @@ mod tests {
         ]));
         let all = all.unwrap();
         assert_eq!((all.scale, all.softcap), (Some(Some(0.5)), Some(None)));
-        assert_eq!((all.causal, all.alignment), (Some(true), Some(Alignment::TopLeft)));
-        assert_eq!((all.window_left, all.window_right), (Some(None), Some(Some(3))));
+        assert_eq!(
+            (all.causal, all.alignment),
+            (Some(true), Some(Alignment::TopLeft))
+        );
+        assert_eq!(
+            (all.window_left, all.window_right),
+            (Some(None), Some(Some(3)))
+        );
         assert_eq!(all.mask_polarity, Some(MaskPolarity::Drop));
         assert_eq!((all.layout, all.unread.len()), (Some(Layout::Bshd), 0));
         // As Python prints it; the alignment stays the default.

@@ -66,7 +66,10 @@ fn entry_bytes(entry: &mut impl Read) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     entry.take(12).read_to_end(&mut bytes).map_err(failed)?;
     let text = header_end(&bytes)?.saturating_sub(bytes.len());
-    entry.take(text as u64).read_to_end(&mut bytes).map_err(failed)?;
+    entry
+        .take(text as u64)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
     let header = NpyHeader::from_reader(&bytes[..]).map_err(failed)?;
     let length = (size(&header)? + header_end(&bytes)?).saturating_sub(bytes.len());
     // One more, so that a longer entry is noticed.
@@ -171,7 +174,9 @@ fn element(header: &NpyHeader) -> Result<(Dtype, bool), String> {
 
 /// Whether NumPy has the array's element type.
 pub fn check(name: &str, array: &Array) -> Result<(), String> {
-    type_of(array).map(|_| ()).map_err(|e| format!("{name}: {e}"))
+    type_of(array)
+        .map(|_| ())
+        .map_err(|e| format!("{name}: {e}"))
 }
 
 fn type_of(array: &Array) -> Result<&'static str, String> {
@@ -256,7 +261,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let arrays = [
-            ("Y".to_owned(), Array::f32(&[2, 1, 3], vec![0.5, -1.0, f32::NAN, 3.0, 4.0, 5.0])),
+            (
+                "Y".to_owned(),
+                Array::f32(&[2, 1, 3], vec![0.5, -1.0, f32::NAN, 3.0, 4.0, 5.0]),
+            ),
             (
                 "lse".to_owned(),
                 Array {

@@ -142,7 +142,9 @@ impl OptionArgs {
             options,
             polarity: Polarity::Keep,
             layout: Layout::Bhsd,
-            from: of_case.map(|(name, _)| (name, "the case".to_owned())).collect(),
+            from: of_case
+                .map(|(name, _)| (name, "the case".to_owned()))
+                .collect(),
             unread: Vec::new(),
         };
         Ok(self.over(common, settled))
@@ -218,7 +220,11 @@ impl OptionArgs {
         }
         if let Some(causal) = common.causal {
             options.causal = causal;
-            let name = if causal { "--causal" } else { "--bidirectional" };
+            let name = if causal {
+                "--causal"
+            } else {
+                "--bidirectional"
+            };
             flag("causal", name);
         }
         if let Some(softcap) = self.softcap {

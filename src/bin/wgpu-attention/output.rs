@@ -60,16 +60,6 @@ pub fn write_with(
     draft.keep()
 }
 
-/// The same with what `fill` writes to the file of that name, which exists.
-pub fn write_at(
-    target: &Path,
-    fill: impl FnOnce(&Path) -> Result<(), String>,
-) -> Result<(), String> {
-    let draft = Draft::empty(target)?;
-    draft.fill(|file| fill(file.path()).map_err(io::Error::other))?;
-    draft.keep()
-}
-
 /// A file under a temporary name; dropped, it is removed. A signal that ends the process
 /// removes it too.
 pub struct Draft {

@@ -158,8 +158,7 @@ mod tests {
     #[test]
     fn what_a_terminal_acts_on_is_escaped() {
         let name = "Q\u{1b}[2J\r\n\u{9b}31m \u{202e}é漢🙂\u{e0041}\t\\";
-        let escaped =
-            "Q\\u001b[2J\\u000d\\u000a\\u009b31m \\u202eé漢🙂\\udb40\\udc41\\u0009\\";
+        let escaped = "Q\\u001b[2J\\u000d\\u000a\\u009b31m \\u202eé漢🙂\\udb40\\udc41\\u0009\\";
         assert_eq!(shown(name), escaped);
         // JSON is the same document afterwards.
         let document = serde_json::json!({ "name": name });

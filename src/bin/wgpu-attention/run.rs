@@ -1,12 +1,16 @@
 //! `run`: one attention call on tensors from a file.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use half::{bf16, f16};
+use safetensors::View;
+use safetensors::tensor::{Metadata, TensorInfo};
 use wgpu_attention::{DType, Stage};
 
 use crate::array::{Array, Values};
@@ -212,17 +216,37 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a safetensors file from the tensors where they are; `about` becomes the
-/// metadata `wgpu-attention`.
+/// Writes a safetensors file; `about` becomes the metadata `wgpu-attention`. The crate
+/// would hold the whole file in memory, or write it under a temporary name of its own.
 pub fn write_safetensors(
     target: &Path,
     tensors: &[(String, Array)],
     about: &serde_json::Value,
 ) -> Result<(), String> {
     let metadata = HashMap::from([("wgpu-attention".to_owned(), about.to_string())]);
-    let named = tensors.iter().map(|(name, array)| (name, array));
-    output::write_at(target, |path| {
-        safetensors::serialize_to_file(named, Some(metadata), path).map_err(|e| e.to_string())
+    // Wider elements first, so that each tensor stands at a multiple of its elements.
+    let mut ordered: Vec<(&String, &Array)> = tensors.iter().map(|(n, a)| (n, a)).collect();
+    ordered.sort_by_key(|(_, array)| Reverse(View::dtype(array)));
+    let mut infos = Vec::with_capacity(ordered.len());
+    let mut end = 0;
+    for (name, array) in &ordered {
+        let start = end;
+        end += View::data_len(array);
+        let info = TensorInfo {
+            dtype: View::dtype(array),
+            shape: array.shape.clone(),
+            data_offsets: (start, end),
+        };
+        infos.push(((*name).clone(), info));
+    }
+    let header = Metadata::new(Some(metadata), infos).map_err(|e| e.to_string())?;
+    let mut header = serde_json::to_vec(&header).map_err(|e| e.to_string())?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    output::write_with(target, |file| {
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        let mut elements = ordered.iter().map(|(_, array)| View::data(array));
+        elements.try_for_each(|bytes| file.write_all(&bytes))
     })
 }
 

@@ -27,7 +27,9 @@ pub fn handle() -> std::io::Result<()> {
 
     let ignored = ignored();
     let ends = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXCPU];
-    let ends = ends.into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let ends = ends
+        .into_iter()
+        .filter(|signal| ignored >> (signal - 1) & 1 == 0);
     let mut signals = Signals::new(ends)?;
     flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
     std::thread::Builder::new()

@@ -91,7 +91,9 @@ pub fn job(file: &File, strict: bool) -> Result<Job, String> {
         None if file.get("X").is_some() => multihead(file, strict)?,
         None if file.get("expected.Y").is_some() => captured(file, strict)?,
         None => {
-            let is_plain = ["Q", "K", "V", "QKV"].iter().any(|name| file.get(name).is_some());
+            let is_plain = ["Q", "K", "V", "QKV"]
+                .iter()
+                .any(|name| file.get(name).is_some());
             let instead = match is_plain {
                 true => "; `run` computes the attention of plain tensors",
                 false => "",

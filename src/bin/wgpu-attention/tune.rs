@@ -11,7 +11,8 @@ use wgpu_attention::{
     AdapterOptions, Attention, Outcome, TuneOptions, TuneReport, TuneStep, Tuning,
 };
 
-use crate::bench::case::{Case, Values};
+use crate::bench::case::Case;
+use crate::bench::values::Values;
 use crate::bench::{Shape, seconds};
 use crate::report::{Reporter, Stop, tell};
 use crate::{input, output};
@@ -21,6 +22,10 @@ use crate::{input, output};
 ///
 /// Without a shape it measures the usual ones of `bench`: prefill-64,
 /// prefill-128, f16-kv, causal.
+///
+/// A result counts for all problems of a class: head_dim up to the next power of 2,
+/// heads (of all batch entries), queries and keys up to the next power of 4. 128 queries
+/// are measured as they are, and the result counts for 65 to 256.
 #[derive(Debug, Args)]
 pub struct TuneArgs {
     #[command(flatten)]
@@ -29,7 +34,7 @@ pub struct TuneArgs {
     /// other commands read them with `--tuning`.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Seconds for a problem after which nothing more is begun.
+    /// Seconds for a problem after which nothing more is begun, compilation included.
     #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = seconds)]
     seconds: f64,
     /// Adapter whose name, driver or backend contains this, in any case
@@ -82,7 +87,7 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
     }
     let mut reports = Vec::new();
     for case in &cases {
-        let values = Values::new(case);
+        let values = Values::new(case)?;
         let progress = |step: &TuneStep| {
             let what = match step.round {
                 0 => "compiling and checking".to_owned(),
@@ -106,7 +111,7 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
         }
         if !args.json {
             reporter.line(format!("\n{}: {}", case.name, case.describe()))?;
-            reporter.line(report.to_string())?;
+            reporter.line(format!("counts for {report}"))?;
         }
         reports.push((case, report));
     }
@@ -133,8 +138,12 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
 /// The attention with the choices of a file. What is not believed is said on
 /// stderr, and nothing comes of it.
 pub fn with_file(attention: &Attention, path: &Path) -> Attention {
-    let warn =
-        |what: &dyn Display| tell(format!("warning: {}: {what}; it is not used", path.display()));
+    let warn = |what: &dyn Display| {
+        tell(format!(
+            "warning: {}: {what}; it is not used",
+            path.display()
+        ))
+    };
     if !path.exists() {
         warn(&"no such file");
     } else if let Err(error) = input::open(path) {

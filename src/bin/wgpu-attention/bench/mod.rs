@@ -13,6 +13,7 @@ mod measure;
 mod plain;
 pub mod rules;
 mod shape;
+pub mod values;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

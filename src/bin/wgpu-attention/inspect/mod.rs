@@ -22,11 +22,11 @@ use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use crate::backend::{Backend, BackendArgs};
+use crate::call::{self, Call};
 use crate::case::File;
 use crate::inspect::canvas::Canvas;
 use crate::inspect::sheet::Small;
 use crate::layer::{SourceArgs, TensorPath, layers_of};
-use crate::call::{self, Call};
 use crate::options::{self, OptionArgs};
 use crate::report::{Reporter, Stop, tell};
 use crate::run::range;
@@ -99,7 +99,10 @@ enum Format {
 pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     // Whatever can be refused is refused before anything is computed.
     let target = args.target()?;
-    let Asked { request, understood } = args.request()?;
+    let Asked {
+        request,
+        understood,
+    } = args.request()?;
     let backend = args.backend.open()?;
     let ran_on = source::backend_of(&backend).describe();
     let reporter = Reporter::spinning();
@@ -231,7 +234,9 @@ impl InspectArgs {
             });
         };
         if let Some(flag) = self.options.given() {
-            return Err(format!("{flag}: not with --input, whose model gives the options"));
+            return Err(format!(
+                "{flag}: not with --input, whose model gives the options"
+            ));
         }
         let loaded = self.source.load(path, input)?;
         let dims = loaded.dims.attention;

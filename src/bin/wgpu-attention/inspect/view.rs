@@ -222,8 +222,8 @@ pub fn read(
     let of_head =
         |all: &[f32], at: usize| memory::copied("pairs", &all[at * size..(at + 1) * size]);
     let views = heads.clone().enumerate().map(|(at, head)| {
-        let visible = (masked[at * size..(at + 1) * size].iter())
-            .map(|&score| score != f32::NEG_INFINITY);
+        let visible =
+            (masked[at * size..(at + 1) * size].iter()).map(|&score| score != f32::NEG_INFINITY);
         let visible = memory::collected("pairs", size, visible)?;
         let scale = without_scale
             .as_ref()

@@ -79,7 +79,8 @@ impl Tensors {
         let mut file = &self.file;
         file.seek(SeekFrom::Start(self.start + first as u64))
             .map_err(|e| named(&e))?;
-        let mut bytes = memory::reserved("the tensor's bytes", end - first).map_err(|e| named(&e))?;
+        let mut bytes =
+            memory::reserved("the tensor's bytes", end - first).map_err(|e| named(&e))?;
         bytes.resize(end - first, 0);
         file.read_exact(&mut bytes).map_err(|e| named(&e))?;
         let view = TensorView::new(info.dtype, info.shape.clone(), &bytes);
