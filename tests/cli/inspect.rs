@@ -96,7 +96,15 @@ fn cells_show_the_numbers_of_the_file() {
         ];
         let output = inspect(&file, &[&flags[..], &[path.to_str().unwrap()]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert_eq!(stdout(&output), format!("{}: written\n", path.display()));
+        let understood = "\
+            problem  B 1 Hq 12 Hkv 12 Nq 277 Nk 277 D 32, F32\n\
+            options  scale 0.17677669 (default), causal (the case), layout bhsd (default)\n\
+            ran on   float64 oracle on the CPU, no adapter\n";
+        let expected = format!("{understood}{}: written\n", path.display());
+        assert_eq!(
+            stdout(&output).replace(", alignment bottom-right (default)", ""),
+            expected
+        );
     }
     let rows = by_hand(&mut Parts::read(&file), [0, 5], |i, j| j <= i);
     let svg = std::fs::read_to_string(svg).unwrap();

@@ -1,8 +1,10 @@
 //! NumPy's files: .npy holds one array, .npz a ZIP archive of named ones.
+//!
+//! The header of an array is read here: it is one dictionary of three known keys, and
+//! npyz, the crate for it, multiplies the axes of a hostile file without a check.
 
 use std::io::{self, Cursor, Read, Seek, Write};
 
-use npyz::{DType, Endianness, NpyHeader, Order, TypeChar, WriterBuilder};
 use safetensors::tensor::{Dtype, TensorView, View};
 
 use crate::array::{Array, not_read};
@@ -60,78 +62,226 @@ pub fn parse(kind: Kind, bytes: &[u8], round_f64: bool) -> Result<File, String> 
     Ok(file)
 }
 
-/// The bytes of an archive's entry, which is no longer than its own header says.
+/// The bytes of an archive's entry: no more than its own header asks for, and one, so
+/// that a longer entry is noticed.
 fn entry_bytes(entry: &mut impl Read) -> Result<Vec<u8>, String> {
-    let failed = |e: io::Error| e.to_string();
     let mut bytes = Vec::new();
-    entry.take(12).read_to_end(&mut bytes).map_err(failed)?;
-    let text = header_end(&bytes)?.saturating_sub(bytes.len());
-    entry
-        .take(text as u64)
-        .read_to_end(&mut bytes)
-        .map_err(failed)?;
-    let header = NpyHeader::from_reader(&bytes[..]).map_err(failed)?;
-    let length = (size(&header)? + header_end(&bytes)?).saturating_sub(bytes.len());
-    // One more, so that a longer entry is noticed.
-    let rest = (length as u64).saturating_add(1);
-    entry.take(rest).read_to_end(&mut bytes).map_err(failed)?;
+    let mut until = |bytes: &mut Vec<u8>, end: usize| {
+        let missing = end.saturating_sub(bytes.len()) as u64;
+        let read = entry.by_ref().take(missing).read_to_end(bytes);
+        read.map(|_| ()).map_err(|e| e.to_string())
+    };
+    until(&mut bytes, 12)?;
+    let start = header_end(&bytes)?;
+    until(&mut bytes, start)?;
+    let end = start.saturating_add(Header::of(&bytes)?.size()?);
+    until(&mut bytes, end.saturating_add(1))?;
     Ok(bytes)
+}
+
+/// Where the text of the header begins, by the version of the format.
+fn text_start(bytes: &[u8]) -> usize {
+    if bytes.get(6) == Some(&1) { 10 } else { 12 }
 }
 
 /// Where the elements begin.
 fn header_end(bytes: &[u8]) -> Result<usize, String> {
-    let (prefix, length) = match bytes {
-        [_, _, _, _, _, _, 1, _, low, high, ..] => {
-            (10, usize::from(u16::from_le_bytes([*low, *high])))
-        }
-        [_, _, _, _, _, _, _, _, a, b, c, d, ..] => {
-            (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize)
-        }
+    let start = text_start(bytes);
+    let length = match bytes.get(8..start) {
+        Some(&[low, high]) => usize::from(u16::from_le_bytes([low, high])),
+        Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]) as usize,
         _ => return Err("is no array of NumPy's".to_owned()),
     };
     match length <= MAX_HEADER {
-        true => Ok(prefix + length),
+        true => Ok(start + length),
         false => Err(format!("a header of {length} bytes, at most {MAX_HEADER}")),
     }
 }
 
-/// Bytes of the elements.
-fn size(header: &NpyHeader) -> Result<usize, String> {
-    let shape = header.shape();
-    let axes = shape.iter().map(|&n| usize::try_from(n).ok());
-    let count = axes.fold(Some(1usize), |count, n| count?.checked_mul(n?));
-    count
-        .and_then(|count| count.checked_mul(header.dtype().num_bytes()?))
-        .ok_or_else(|| format!("shape {shape:?} is too large"))
+/// What stands before the elements.
+#[derive(Debug, Default)]
+struct Header {
+    /// Byte order, kind and size: '<f4'.
+    descr: Option<String>,
+    column_major: Option<bool>,
+    shape: Option<Vec<usize>>,
+}
+
+impl Header {
+    fn of(bytes: &[u8]) -> Result<Header, String> {
+        if kind(bytes) != Some(Kind::Npy) {
+            return Err("is no array of NumPy's".to_owned());
+        }
+        let text = bytes.get(text_start(bytes)..header_end(bytes)?);
+        let text = text.and_then(|text| std::str::from_utf8(text).ok());
+        let header = Header::parse(&mut Text(text.ok_or("its header is cut or no text")?));
+        header.map_err(|e| format!("its header: {e}"))
+    }
+
+    /// A dictionary of three keys in any order.
+    fn parse(text: &mut Text<'_>) -> Result<Header, String> {
+        let mut header = Header::default();
+        text.expect('{')?;
+        while !text.skip('}') {
+            let key = text.string()?;
+            text.expect(':')?;
+            match key {
+                "descr" => header.descr = Some(text.string()?.to_owned()),
+                "fortran_order" => header.column_major = Some(text.truth()?),
+                "shape" => header.shape = Some(text.axes()?),
+                other => {
+                    return Err(format!(
+                        "expected descr, fortran_order, shape, got {other:?}"
+                    ));
+                }
+            }
+            if !text.skip(',') {
+                text.expect('}')?;
+                break;
+            }
+        }
+        Ok(header)
+    }
+
+    fn shape(&self) -> Result<&[usize], String> {
+        self.shape.as_deref().ok_or_else(|| "no shape".to_owned())
+    }
+
+    /// Bytes of the elements.
+    fn size(&self) -> Result<usize, String> {
+        let shape = self.shape()?;
+        let width = self.element()?.0.bitsize() / 8;
+        let size = shape.iter().try_fold(width, |size, &n| size.checked_mul(n));
+        size.ok_or_else(|| format!("shape {shape:?} is too large"))
+    }
+
+    /// The element type, and whether its bytes are big-endian.
+    fn element(&self) -> Result<(Dtype, bool), String> {
+        let descr = self.descr.as_deref().ok_or("no descr")?;
+        let (order, element) = match descr.strip_prefix(['<', '>', '|', '=']) {
+            Some(element) => (&descr[..1], element),
+            None => ("", descr),
+        };
+        let dtype = match element {
+            "b1" | "?" => Dtype::BOOL,
+            "f2" => Dtype::F16,
+            "f4" => Dtype::F32,
+            "f8" => Dtype::F64,
+            "i4" => Dtype::I32,
+            "i8" => Dtype::I64,
+            "u4" => Dtype::U32,
+            "V2" => {
+                let what = "raw data of 2 bytes; bfloat16 is read from safetensors files";
+                return Err(what.to_owned());
+            }
+            _ => return Err(not_read(&format!("'{descr}'"))),
+        };
+        Ok((dtype, order == ">"))
+    }
+}
+
+/// What is left of a header's text.
+struct Text<'a>(&'a str);
+
+impl<'a> Text<'a> {
+    /// Whether it goes on with `c`, which is taken.
+    fn skip(&mut self, c: char) -> bool {
+        self.0 = self.0.trim_start();
+        match self.0.strip_prefix(c) {
+            Some(rest) => {
+                self.0 = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn wrong<T>(&self, expected: &str) -> Result<T, String> {
+        let next: String = self.0.trim_start().chars().take(12).collect();
+        Err(format!("expected {expected}, got {next:?}"))
+    }
+
+    fn expect(&mut self, c: char) -> Result<(), String> {
+        match self.skip(c) {
+            true => Ok(()),
+            false => self.wrong(&format!("{c:?}")),
+        }
+    }
+
+    fn string(&mut self) -> Result<&'a str, String> {
+        for quote in ['\'', '"'] {
+            if self.skip(quote)
+                && let Some((string, rest)) = self.0.split_once(quote)
+            {
+                self.0 = rest;
+                return Ok(string);
+            }
+        }
+        self.wrong("a string (no structured array)")
+    }
+
+    fn truth(&mut self) -> Result<bool, String> {
+        self.0 = self.0.trim_start();
+        for (word, truth) in [("True", true), ("False", false)] {
+            if let Some(rest) = self.0.strip_prefix(word) {
+                self.0 = rest;
+                return Ok(truth);
+            }
+        }
+        self.wrong("True or False")
+    }
+
+    /// A tuple of axes.
+    fn axes(&mut self) -> Result<Vec<usize>, String> {
+        let mut axes = Vec::new();
+        self.expect('(')?;
+        while !self.skip(')') {
+            self.0 = self.0.trim_start();
+            let end = self
+                .0
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(self.0.len());
+            let (digits, rest) = self.0.split_at(end);
+            match digits.parse() {
+                Ok(axis) => axes.push(axis),
+                Err(_) => return self.wrong("an axis"),
+            }
+            // Python 2's long numbers.
+            self.0 = rest.strip_prefix('L').unwrap_or(rest);
+            if !self.skip(',') {
+                self.expect(')')?;
+                break;
+            }
+        }
+        Ok(axes)
+    }
 }
 
 /// One array, row-major and little-endian whatever the file has.
 fn array(bytes: &[u8], round_f64: bool) -> Result<Array, String> {
-    let start = header_end(bytes)?;
-    let header = NpyHeader::from_reader(bytes).map_err(|e| e.to_string())?;
-    let (dtype, is_big) = element(&header)?;
-    let (size, shape) = (size(&header)?, header.shape());
-    let data = bytes.get(start..).unwrap_or_default();
+    let header = Header::of(bytes)?;
+    let (dtype, is_big) = header.element()?;
+    let (size, shape) = (header.size()?, header.shape()?);
+    let data = bytes.get(header_end(bytes)?..).unwrap_or_default();
     if data.len() != size {
         let got = data.len();
         return Err(format!("shape {shape:?} has {size} bytes, got {got}"));
     }
-    let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
     let width = dtype.bitsize() / 8;
-    let is_column_major = header.order() == Order::Fortran && shape.len() > 1;
-    if !is_big && !is_column_major {
-        return of(dtype, &shape, data, round_f64);
+    let column_major = header.column_major.ok_or("no fortran_order")? && shape.len() > 1;
+    if !is_big && !column_major {
+        return of(dtype, shape, data, round_f64);
     }
     let mut turned = memory::reserved("its elements", size).map_err(|e| e.to_string())?;
-    match is_column_major {
+    match column_major {
         false => turned.extend_from_slice(data),
         true => {
             let mut place = vec![0; shape.len()];
             for _ in 0..size / width {
-                let at = place.iter().zip(&shape).rev();
+                let at = place.iter().zip(shape).rev();
                 let at = at.fold(0, |flat, (index, axis)| flat * axis + index);
                 turned.extend_from_slice(&data[at * width..][..width]);
-                for (index, axis) in place.iter_mut().zip(&shape).rev() {
+                for (index, axis) in place.iter_mut().zip(shape).rev() {
                     *index = (*index + 1) % axis;
                     if *index > 0 {
                         break;
@@ -143,33 +293,12 @@ fn array(bytes: &[u8], round_f64: bool) -> Result<Array, String> {
     if is_big {
         turned.chunks_mut(width).for_each(<[u8]>::reverse);
     }
-    of(dtype, &shape, &turned, round_f64)
+    of(dtype, shape, &turned, round_f64)
 }
 
 fn of(dtype: Dtype, shape: &[usize], data: &[u8], round_f64: bool) -> Result<Array, String> {
     let view = TensorView::new(dtype, shape.to_vec(), data).map_err(|e| e.to_string())?;
     Array::from_view_with(&view, round_f64)
-}
-
-/// The element type, and whether its bytes are big-endian.
-fn element(header: &NpyHeader) -> Result<(Dtype, bool), String> {
-    let DType::Plain(plain) = header.dtype() else {
-        return Err("expected numbers, got a structured array".to_owned());
-    };
-    let dtype = match (plain.type_char(), plain.size_field()) {
-        (TypeChar::Bool, 1) => Dtype::BOOL,
-        (TypeChar::Float, 2) => Dtype::F16,
-        (TypeChar::Float, 4) => Dtype::F32,
-        (TypeChar::Float, 8) => Dtype::F64,
-        (TypeChar::Int, 4) => Dtype::I32,
-        (TypeChar::Int, 8) => Dtype::I64,
-        (TypeChar::Uint, 4) => Dtype::U32,
-        (TypeChar::RawData, 2) => {
-            return Err("raw data of 2 bytes; bfloat16 is read from safetensors files".to_owned());
-        }
-        _ => return Err(not_read(&format!("'{plain}'"))),
-    };
-    Ok((dtype, plain.endianness() == Endianness::Big))
 }
 
 /// Whether NumPy has the array's element type.
@@ -194,14 +323,18 @@ fn type_of(array: &Array) -> Result<&'static str, String> {
 
 /// Writes an .npy file.
 pub fn write_npy(array: &Array, mut to: impl Write) -> io::Result<()> {
-    let dtype = type_of(array).map_err(io::Error::other)?;
-    let dtype = dtype.parse().map_err(io::Error::other)?;
-    let shape: Vec<u64> = array.shape.iter().map(|&n| n as u64).collect();
-    npyz::WriteOptions::new_header_only()
-        .dtype(DType::Plain(dtype))
-        .shape(&shape)
-        .writer(&mut to)
-        .write_header_only()?;
+    let descr = type_of(array).map_err(io::Error::other)?;
+    let axes: String = array.shape.iter().map(|n| format!("{n}, ")).collect();
+    let axes = match array.shape.len() {
+        1 => axes.trim_end(),
+        _ => axes.trim_end_matches(", "),
+    };
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({axes}), }}");
+    // Elements begin at a multiple of 64 bytes.
+    let length = (10 + text.len() + 1).next_multiple_of(64) - 10;
+    to.write_all(b"\x93NUMPY\x01\x00")?;
+    to.write_all(&(length as u16).to_le_bytes())?;
+    writeln!(to, "{text:<width$}", width = length - 1)?;
     to.write_all(&View::data(&array))
 }
 
@@ -300,10 +433,25 @@ mod tests {
         refused(&npy("<f4", "False", huge, &[]), "is too large");
         refused(&npy("<c8", "False", "(1,)", &[0; 8]), "'<c8' is not read");
         refused(&npy("|V2", "False", "(1,)", &[0; 2]), "bfloat16");
-        refused(&npy("|O", "False", "(1,)", &[0; 8]), "");
+        refused(&npy("|O", "False", "(1,)", &[0; 8]), "'|O' is not read");
+        for shape in ["(-1,)", "(1 2)", "(1,", "1", "(99999999999999999999,)"] {
+            refused(&npy("<f4", "False", shape, &[]), "its header: expected ");
+        }
+        refused(
+            &npy("<f4", "Maybe", "(2,)", &[0; 8]),
+            "expected True or False",
+        );
+        let records = b"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (0,), }";
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((records.len() as u16).to_le_bytes());
+        bytes.extend(records);
+        refused(&bytes, "no structured array");
         let mut long = b"\x93NUMPY\x02\x00\xff\xff\xff\x7f".to_vec();
         long.extend([b'('; 100]);
         refused(&long, "a header of 2147483647 bytes");
-        refused(&npy("<f4", "False", &"(".repeat(50_000), &[]), "");
+        refused(
+            &npy("<f4", "False", &"(".repeat(50_000), &[]),
+            "expected an axis",
+        );
     }
 }
