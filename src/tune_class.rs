@@ -79,7 +79,7 @@ impl fmt::Display for ProblemClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "query {:?}, key and value {:?}, head_dim up to {}, {} heads, {} queries, {} keys",
+            "query {:?}, key and value {:?}, up to head_dim {}, {} heads, {} queries and {} keys",
             self.query, self.key_value, self.head_dim, self.heads, self.q_len, self.kv_len
         )?;
         for (is_set, what) in [

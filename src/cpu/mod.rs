@@ -63,7 +63,8 @@ pub fn forward_on(threads: NonZeroUsize, inputs: &Inputs, options: &Options) -> 
     } else {
         std::thread::scope(|scope| {
             for _ in 0..helpers {
-                scope.spawn(work);
+                // Without one its heads are left to the others.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
         });

@@ -123,6 +123,16 @@ impl Attention {
 }
 
 impl UploadedInspection {
+    /// The plan of the forward pass behind the inspection.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn forward_plan(&self) -> Result<Plan> {
+        let operands = self.buffers.operands(&self.lists)?;
+        let problem = Problem::forward(&operands, &self.options)?;
+        Plan::new(&problem, self.attention.caps(), &self.plan)
+    }
+
     /// A quantity of chosen pairs, (batches, heads, rows, keys) of the selection,
     /// awaiting the device.
     ///

@@ -96,7 +96,15 @@ fn cells_show_the_numbers_of_the_file() {
         ];
         let output = inspect(&file, &[&flags[..], &[path.to_str().unwrap()]].concat());
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        assert_eq!(stdout(&output), format!("{}: written\n", path.display()));
+        let understood = "\
+            problem  B 1 Hq 12 Hkv 12 Nq 277 Nk 277 D 32, F32\n\
+            options  scale 0.17677669 (default), causal (the case), layout bhsd (default)\n\
+            ran on   float64 oracle on the CPU, no adapter\n";
+        let expected = format!("{understood}{}: written\n", path.display());
+        assert_eq!(
+            stdout(&output).replace(", alignment bottom-right (default)", ""),
+            expected
+        );
     }
     let rows = by_hand(&mut Parts::read(&file), [0, 5], |i, j| j <= i);
     let svg = std::fs::read_to_string(svg).unwrap();
@@ -341,9 +349,9 @@ fn a_sheet_names_the_keys_that_it_shows() {
     assert!(svg.contains("queries 0..13, keys 0..13 of 24<"), "{svg}");
 }
 
-/// A misspelt option is heard of, and nothing else is.
+/// A misspelt option is refused, and nothing else is.
 #[test]
-fn metadata_that_is_not_read_is_warned_of() {
+fn metadata_that_is_nearly_an_option_is_refused() {
     let folder = TempDir::new().unwrap();
     let mut parts = Parts::read(&data(SENTENCES));
     parts
@@ -361,13 +369,24 @@ fn metadata_that_is_not_read_is_warned_of() {
     let file = folder.path().join("bare.safetensors");
     parts.write(&file);
     let output = inspect(&file, &["--head", "0", "--backend", "oracle", "--stats"]);
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.status.code(), Some(2));
     let path = file.display();
-    let expected = format!(
-        "warning: {path}: metadata casual is not read; is causal meant?\n\
-         warning: {path}: metadata is_causal is not read here, but causal: bottom_right or none\n"
+    let expected = format!("error: {path}: metadata casual is not read; is causal meant?; options");
+    assert!(
+        stderr(&output).starts_with(&expected),
+        "{}",
+        stderr(&output)
     );
-    assert_eq!(stderr(&output), expected);
+    for key in ["casual", "is_causal"] {
+        parts.metadata.remove(key);
+    }
+    parts.write(&file);
+    let output = inspect(&file, &["--head", "0", "--backend", "oracle", "--stats"]);
+    assert_eq!(
+        (output.status.code(), stderr(&output)),
+        (Some(0), String::new())
+    );
+    assert!(stdout(&output).contains("unread   metadata layer, note, source\n"));
     let output = inspect(
         &data(CAUSAL),
         &["--head", "0", "--backend", "oracle", "--stats"],
@@ -387,12 +406,9 @@ fn the_picture_has_a_name_of_its_own() {
         .output()
         .unwrap();
     let name = "minilm_layer0_three_sentences.head3.png";
-    assert_eq!(
-        stdout(&output),
-        format!("{name}: written\n"),
-        "{}",
-        stderr(&output)
-    );
+    let text = stdout(&output);
+    let written = format!("\n{name}: written\n");
+    assert!(text.ends_with(&written), "{text}{}", stderr(&output));
     assert!(pixels(&folder.path().join(name)).1 > 1000);
     // White space in tokens and names of any script are no obstacle.
     let mut odd = Parts::read(&data(SENTENCES));

@@ -24,6 +24,7 @@ fn shaders_of_a_plan_are_written_and_valid() {
             kernel,
             "--dtype",
             dtype,
+            "--no-adapter",
             "--json",
         ]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -53,7 +54,7 @@ fn shaders_of_no_plan_are_an_error() {
     for (flag, value, word) in [
         ("--head-dim", "0", "Dqk > 0"),
         ("--kv-heads", "3", "multiple of the 3 kv heads"),
-        ("--queries", "2000000000", "2^30"),
+        ("--q-len", "2000000000", "2^30"),
     ] {
         let output = run(["shaders", "--out", out, flag, value]);
         assert_eq!(output.status.code(), Some(2), "{flag} {value}");
@@ -77,7 +78,7 @@ fn shaders_for_subgroups_need_their_size() {
         ("lane-broadcast", Some("32"), 0),
         ("lane-broadcast", Some("8"), 0),
     ] {
-        let mut args = vec!["shaders", "--out", out, "--kernel", kernel];
+        let mut args = vec!["shaders", "--no-adapter", "--out", out, "--kernel", kernel];
         if let Some(size) = size {
             args.extend(["--subgroup-size", size]);
         }
@@ -110,7 +111,7 @@ fn shaders_for_subgroups_need_their_size() {
         "--rule", "bias", "--q-len", "2", "--kv-len", "15000", "--heads", "1",
     ];
     let planned = |extra: &[&str]| {
-        let args = ["shaders", "--out", out, "--adapter", ""];
+        let args = ["shaders", "--out", out];
         stdout(&run(args.iter().chain(&long[2..]).chain(extra)))
     };
     let bench = run(["bench", "--runs", "0"].iter().chain(&long));
@@ -129,7 +130,9 @@ fn shaders_for_subgroups_need_their_size() {
         "--q-len",
         "1000000",
     ];
-    let output = run(["shaders", "--out", out].iter().chain(&many));
+    let output = run(["shaders", "--no-adapter", "--out", out]
+        .iter()
+        .chain(&many));
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("segments: 100000000000000 ids"));
     for (rules, stem, pairs, scores) in [

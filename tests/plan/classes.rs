@@ -216,7 +216,7 @@ fn problem_classes() {
     let plain = of(SMALL, Options::default());
     assert_eq!(
         plain.to_string(),
-        "query F16, key and value F16, head_dim up to 32, 16 heads, 16 queries, 16 keys"
+        "query F16, key and value F16, up to head_dim 32, 16 heads, 16 queries and 16 keys"
     );
     assert_eq!(of(Sizes { q_len: 16, ..SMALL }, Options::default()), plain);
     assert_ne!(of(Sizes { q_len: 17, ..SMALL }, Options::default()), plain);

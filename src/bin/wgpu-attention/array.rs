@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use half::{bf16, f16};
 use safetensors::tensor::{Dtype, TensorView, View};
-use wgpu_attention::{DType, Data, Tensor};
+use wgpu_attention::{DType, Data, Error, Tensor};
+
+use crate::memory;
 
 /// Elements of a tensor, as stored in the file.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +39,11 @@ impl Array {
 
     /// Copies a tensor out of a safetensors buffer; the element type decides.
     pub fn from_view(view: &TensorView<'_>) -> Result<Array, String> {
+        Array::from_view_with(view, false)
+    }
+
+    /// The same; with `round_f64`, elements of type F64 become F32.
+    pub fn from_view_with(view: &TensorView<'_>, round_f64: bool) -> Result<Array, String> {
         // An empty tensor can name any axis; products of axes must stay exact.
         let mut axes = view.shape().iter().filter(|&&n| n > 0);
         let volume = axes.try_fold(1usize, |v, &n| v.checked_mul(n));
@@ -45,20 +52,86 @@ impl Array {
         }
         let bytes = view.data();
         let values = match view.dtype() {
-            Dtype::F32 => Values::F32(words(bytes, f32::from_le_bytes)),
-            Dtype::F16 => Values::F16(words(bytes, f16::from_le_bytes)),
-            Dtype::BF16 => Values::BF16(words(bytes, bf16::from_le_bytes)),
-            Dtype::I32 => Values::I32(words(bytes, i32::from_le_bytes)),
+            Dtype::F32 => Values::F32(words(bytes, f32::from_le_bytes)?),
+            Dtype::F16 => Values::F16(words(bytes, f16::from_le_bytes)?),
+            Dtype::BF16 => Values::BF16(words(bytes, bf16::from_le_bytes)?),
+            Dtype::F64 if round_f64 => Values::F32(words(bytes, |b| f64::from_le_bytes(b) as f32)?),
+            Dtype::I32 => Values::I32(words(bytes, i32::from_le_bytes)?),
             // Segment ids and counts; ids keep their bits.
-            Dtype::U32 => Values::I64(words(bytes, |b| i64::from(u32::from_le_bytes(b)))),
-            Dtype::I64 => Values::I64(words(bytes, i64::from_le_bytes)),
-            Dtype::BOOL => Values::Bool(bytes.to_vec()),
-            other => return Err(format!("element type {other} is not one that is read here")),
+            Dtype::U32 => Values::I64(words(bytes, |b| i64::from(u32::from_le_bytes(b)))?),
+            Dtype::I64 => Values::I64(words(bytes, i64::from_le_bytes)?),
+            Dtype::BOOL => Values::Bool(words(bytes, |[b]| b)?),
+            other => return Err(not_read(&other.to_string())),
         };
         Ok(Array {
             shape: view.shape().to_vec(),
             values,
         })
+    }
+
+    /// A copy; an error where there is no memory for it.
+    pub fn copied(&self, name: &str) -> Result<Array, String> {
+        let copied = match &self.values {
+            Values::F32(v) => memory::copied(name, v).map(Values::F32),
+            Values::F16(v) => memory::copied(name, v).map(Values::F16),
+            Values::BF16(v) => memory::copied(name, v).map(Values::BF16),
+            Values::I32(v) => memory::copied(name, v).map(Values::I32),
+            Values::I64(v) => memory::copied(name, v).map(Values::I64),
+            Values::Bool(v) => memory::copied(name, v).map(Values::Bool),
+        };
+        Ok(Array {
+            shape: self.shape.clone(),
+            values: copied.map_err(|e| e.to_string())?,
+        })
+    }
+
+    /// A tensor (a, b, c, d) whose row (i, j, k) is row `from(i, j, k)` of this one,
+    /// counted in rows of d elements.
+    pub fn rows_from(
+        &self,
+        name: &str,
+        shape: [usize; 4],
+        from: impl Fn(usize, usize, usize) -> usize,
+    ) -> Result<Array, String> {
+        fn pick<T: Copy>(
+            name: &str,
+            all: &[T],
+            [a, b, c, d]: [usize; 4],
+            from: impl Fn(usize, usize, usize) -> usize,
+        ) -> Result<Vec<T>, String> {
+            let picked = memory::reserved(name, all.len());
+            let mut picked = picked.map_err(|e| e.to_string())?;
+            // Other axes of an empty tensor may be of any size.
+            if all.is_empty() {
+                return Ok(picked);
+            }
+            for row in 0..a * b * c {
+                let (i, j, k) = (row / c / b, row / c % b, row % c);
+                picked.extend_from_slice(&all[from(i, j, k) * d..][..d]);
+            }
+            Ok(picked)
+        }
+        let values = match &self.values {
+            Values::F32(v) => Values::F32(pick(name, v, shape, from)?),
+            Values::F16(v) => Values::F16(pick(name, v, shape, from)?),
+            Values::BF16(v) => Values::BF16(pick(name, v, shape, from)?),
+            Values::I32(v) => Values::I32(pick(name, v, shape, from)?),
+            Values::I64(v) => Values::I64(pick(name, v, shape, from)?),
+            Values::Bool(v) => Values::Bool(pick(name, v, shape, from)?),
+        };
+        Ok(Array {
+            shape: shape.to_vec(),
+            values,
+        })
+    }
+
+    /// (a, b, c, d) as (a, c, b, d): between (B,S,H,D) and (B,H,S,D).
+    pub fn middle_swapped(&self, name: &str) -> Result<Array, String> {
+        let &[a, b, c, d] = self.shape.as_slice() else {
+            let shape = &self.shape;
+            return Err(format!("{name}: expected four axes, got shape {shape:?}"));
+        };
+        self.rows_from(name, [a, c, b, d], |i, k, j| (i * b + j) * c + k)
     }
 
     /// Name of the element type, as safetensors writes it.
@@ -99,8 +172,8 @@ impl Array {
     pub fn to_f32(&self) -> Result<Cow<'_, [f32]>, String> {
         match &self.values {
             Values::F32(v) => Ok(Cow::Borrowed(v)),
-            Values::F16(v) => Ok(v.iter().map(|x| x.to_f32()).collect()),
-            Values::BF16(v) => Ok(v.iter().map(|x| x.to_f32()).collect()),
+            Values::F16(v) => wide(v, |x| x.to_f32()).map(Cow::Owned),
+            Values::BF16(v) => wide(v, |x| x.to_f32()).map(Cow::Owned),
             _ => Err(format!("expected floats, got {}", self.type_name())),
         }
     }
@@ -108,8 +181,8 @@ impl Array {
     /// Integer elements.
     pub fn to_i64(&self) -> Result<Vec<i64>, String> {
         match &self.values {
-            Values::I32(v) => Ok(v.iter().map(|&x| i64::from(x)).collect()),
-            Values::I64(v) => Ok(v.clone()),
+            Values::I32(v) => wide(v, i64::from),
+            Values::I64(v) => wide(v, |x| x),
             _ => Err(format!("expected integers, got {}", self.type_name())),
         }
     }
@@ -226,26 +299,42 @@ impl Array {
 
 /// Swaps the two axes in the middle: (B, H, S, D) becomes (B, S, H*D), head-major
 /// inside the last axis, and (B, S, H, D) becomes (B, H, S, D).
-pub fn swap_middle(values: &[f32], shape: [usize; 4]) -> Vec<f32> {
+pub fn swap_middle(values: &[f32], shape: [usize; 4]) -> Result<Vec<f32>, Error> {
     let [batch, first, second, dim] = shape;
-    (0..batch * second * first * dim)
-        .map(|flat| {
-            let (d, h) = (flat % dim, flat / dim % first);
-            let (s, b) = (flat / dim / first % second, flat / dim / first / second);
-            values[((b * first + h) * second + s) * dim + d]
-        })
-        .collect()
+    let count = batch * second * first * dim;
+    let swapped = (0..count).map(|flat| {
+        let (d, h) = (flat % dim, flat / dim % first);
+        let (s, b) = (flat / dim / first % second, flat / dim / first / second);
+        values[((b * first + h) * second + s) * dim + d]
+    });
+    memory::collected("output", count, swapped)
 }
 
 fn count_of_axes(n: usize) -> &'static str {
     ["no axis", "one axis", "two axes", "three axes", "four axes"][n]
 }
 
-fn words<const N: usize, T>(bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Vec<T> {
-    bytes
-        .chunks_exact(N)
-        .map(|chunk| read(chunk.try_into().expect("chunks of N bytes")))
-        .collect()
+fn words<const N: usize, T>(bytes: &[u8], read: impl Fn([u8; N]) -> T) -> Result<Vec<T>, String> {
+    let chunks = bytes.chunks_exact(N);
+    let words = chunks.map(|chunk| read(chunk.try_into().expect("chunks of N bytes")));
+    memory::collected("its elements", bytes.len() / N, words).map_err(|e| e.to_string())
+}
+
+fn wide<T: Copy, W>(values: &[T], widen: impl Fn(T) -> W) -> Result<Vec<W>, String> {
+    let widened = values.iter().map(|&x| widen(x));
+    memory::collected("wider elements", values.len(), widened).map_err(|e| e.to_string())
+}
+
+/// What to say of an element type that is not read.
+pub fn not_read(dtype: &str) -> String {
+    let read = "F32, F16, BF16, I32, U32, I64 and BOOL";
+    match dtype {
+        "F64" => format!(
+            "element type F64 is not read; {read} are. `run` and `inspect` take it with \
+             --f64-as-f32, rounded to F32"
+        ),
+        other => format!("element type {other} is not read; {read} are"),
+    }
 }
 
 impl View for &Array {
@@ -265,17 +354,27 @@ impl View for &Array {
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
-        fn bytes<const N: usize, T: Copy>(v: &[T], write: impl Fn(T) -> [u8; N]) -> Vec<u8> {
-            v.iter().flat_map(|&x| write(x)).collect()
+        // Elements in the order of this machine's bytes, turned over where that is not
+        // the file's.
+        fn bytes<T: bytemuck::Pod>(values: &[T]) -> Cow<'_, [u8]> {
+            let bytes: &[u8] = bytemuck::cast_slice(values);
+            match cfg!(target_endian = "little") {
+                true => Cow::Borrowed(bytes),
+                false => {
+                    let mut turned = bytes.to_vec();
+                    turned.chunks_mut(size_of::<T>()).for_each(<[u8]>::reverse);
+                    Cow::Owned(turned)
+                }
+            }
         }
-        Cow::Owned(match &self.values {
-            Values::F32(v) => bytes(v, f32::to_le_bytes),
-            Values::F16(v) => bytes(v, f16::to_le_bytes),
-            Values::BF16(v) => bytes(v, bf16::to_le_bytes),
-            Values::I32(v) => bytes(v, i32::to_le_bytes),
-            Values::I64(v) => bytes(v, i64::to_le_bytes),
-            Values::Bool(v) => v.clone(),
-        })
+        match &self.values {
+            Values::F32(v) => bytes(v),
+            Values::F16(v) => bytes(v),
+            Values::BF16(v) => bytes(v),
+            Values::I32(v) => bytes(v),
+            Values::I64(v) => bytes(v),
+            Values::Bool(v) => Cow::Borrowed(v),
+        }
     }
 
     fn data_len(&self) -> usize {
@@ -301,11 +400,11 @@ mod tests {
         // Batch 0, head 1, row 2 stands at row 2, columns 2 and 3.
         assert_eq!(values[(3 + 2) * 2..(3 + 2) * 2 + 2], [18.0, 19.0]);
         assert_eq!(
-            swap_middle(&values, [2, 4, 3, 2]),
+            swap_middle(&values, [2, 4, 3, 2]).unwrap(),
             *packed.to_f32().unwrap()
         );
         let rows = packed.to_f32().unwrap();
-        assert_eq!(swap_middle(&rows, [2, 3, 4, 2]), *values);
+        assert_eq!(swap_middle(&rows, [2, 3, 4, 2]).unwrap(), *values);
         assert!(packed.split_heads(3).is_err());
         assert!(packed.split_heads(0).is_err());
     }

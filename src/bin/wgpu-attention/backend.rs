@@ -10,10 +10,10 @@ use half::{bf16, f16};
 use wgpu_attention::reference;
 use wgpu_attention::{
     AdapterOptions, Attention, DType, Error, Inputs, Kernel, MultiHeadInputs, Options, Outputs,
-    PlanOptions, Region, Stage, Tensor, Uploaded, cpu,
+    Plan, PlanOptions, Region, Stage, Tensor, Uploaded, cpu,
 };
 
-use crate::{multi_head, tune};
+use crate::{memory, multi_head, tune};
 
 /// Which implementation runs the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -132,23 +132,34 @@ impl Backend {
         options: &Options,
         output: DType,
     ) -> Result<Outputs, Error> {
+        Ok(self.forward_and_kernel(inputs, options, output)?.0)
+    }
+
+    /// The same, and the kernel with the reason for it, where one ran.
+    pub fn forward_and_kernel(
+        &self,
+        inputs: &Inputs<'_>,
+        options: &Options,
+        output: DType,
+    ) -> Result<(Outputs, Option<String>), Error> {
         let mut outputs = match self {
             Backend::Gpu(attention, plan) => {
                 let uploaded = attention.upload(inputs, options, output, plan)?;
+                let kernel = kernel_of(uploaded.plan());
                 uploaded.submit()?;
-                return uploaded.read();
+                return Ok((uploaded.read()?, Some(kernel)));
             }
             Backend::Cpu => cpu::forward(inputs, options)?,
             Backend::Oracle => {
                 let expected = reference::forward(inputs, options, output)?;
                 Outputs {
-                    output: narrow(&expected.output),
-                    lse: narrow(&expected.lse),
+                    output: narrow("output", &expected.output)?,
+                    lse: narrow("lse", &expected.lse)?,
                 }
             }
         };
         round_to(output, &mut outputs.output);
-        Ok(outputs)
+        Ok((outputs, None))
     }
 
     /// Y of a multi-head layer, (B, Nq, width), rounded to `output` and widened
@@ -187,7 +198,10 @@ impl Backend {
                 }
             }
             Backend::Cpu => multi_head::on_cpu(inputs, options, output)?,
-            Backend::Oracle => narrow(&reference::multi_head(inputs, options, output)?.values),
+            Backend::Oracle => narrow(
+                "output",
+                &reference::multi_head(inputs, options, output)?.values,
+            )?,
         };
         round_to(output, &mut y);
         Ok((y, vec![started.elapsed()]))
@@ -244,7 +258,7 @@ impl Backend {
             }),
             Backend::Oracle => {
                 let values = reference::stage(inputs, options, stage, batches, heads, rows)?;
-                Ok(narrow(&values.values))
+                narrow("stage", &values.values)
             }
         }
     }
@@ -314,8 +328,15 @@ impl Prepared<'_> {
     }
 }
 
-fn narrow(values: &[f64]) -> Vec<f32> {
-    values.iter().map(|&x| x as f32).collect()
+/// A plan's kernel and the reason for it.
+pub fn kernel_of(plan: &Plan) -> String {
+    format!("{} ({})", plan.kernel(), plan.why())
+}
+
+/// Rounded to f32; `what` they are is for the message.
+pub fn narrow(what: &str, values: &[f64]) -> Result<Vec<f32>, Error> {
+    let rounded = values.iter().map(|&x| x as f32);
+    memory::collected(what, values.len(), rounded)
 }
 
 /// Rounds to nearest even in the storage type.

@@ -1,4 +1,4 @@
-//! A safetensors file in memory, and the attention call it describes.
+//! A file's tensors in memory, and the attention call it describes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,6 +7,8 @@ use safetensors::SafeTensors;
 use wgpu_attention::{Alignment, BoolMask, Inputs, MaskData, Options, Polarity};
 
 use crate::array::{Array, Values};
+use crate::report::shown;
+use crate::{input, numpy};
 
 /// Tensors and attributes of one file.
 #[derive(Debug, Clone, Default)]
@@ -16,20 +18,33 @@ pub struct File {
 }
 
 impl File {
-    /// Reads a safetensors file.
+    /// Reads a safetensors, .npz or .npy file; what it begins with decides.
     pub fn read(path: &Path) -> Result<File, String> {
-        let bytes = std::fs::read(path).map_err(|e| format!("cannot be read: {e}"))?;
-        File::parse(&bytes)
+        File::read_with(path, false)
+    }
+
+    /// The same; with `round_f64`, elements of type F64 become F32.
+    pub fn read_with(path: &Path, round_f64: bool) -> Result<File, String> {
+        let bytes = input::read(path)?;
+        match numpy::kind(&bytes) {
+            Some(kind) => numpy::parse(kind, &bytes, round_f64),
+            None => File::parse_with(&bytes, round_f64),
+        }
     }
 
     /// Parses the bytes of a safetensors file.
     pub fn parse(bytes: &[u8]) -> Result<File, String> {
+        File::parse_with(bytes, false)
+    }
+
+    fn parse_with(bytes: &[u8], round_f64: bool) -> Result<File, String> {
         let not_safetensors = |e| format!("not a safetensors file: {e}");
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(not_safetensors)?;
         let views = SafeTensors::deserialize(bytes).map_err(not_safetensors)?;
         let mut tensors = BTreeMap::new();
         for (name, view) in views.iter() {
-            let array = Array::from_view(&view).map_err(|e| format!("tensor {name}: {e}"))?;
+            let array = Array::from_view_with(&view, round_f64);
+            let array = array.map_err(|e| format!("tensor {}: {e}", shown(name)))?;
             tensors.insert(name.to_owned(), array);
         }
         let metadata = header.metadata().clone().unwrap_or_default();
@@ -137,33 +152,39 @@ impl Problem {
     /// attn_bias attn_mask alibi_slopes sinks kv_lengths q_lengths offsets
     /// q_segments kv_segments.
     pub fn from_file(file: &File, options: Options) -> Result<Problem, String> {
+        let mut problem = Problem::new(
+            file.need("Q")?.copied("Q")?,
+            file.need("K")?.copied("K")?,
+            file.need("V")?.copied("V")?,
+            options,
+        );
+        problem.take_rest(file)?;
+        Ok(problem)
+    }
+
+    /// Every operand of `file` besides query, key and value.
+    pub fn take_rest(&mut self, file: &File) -> Result<(), String> {
         let named = |name: &str, e: String| format!("{name}: {e}");
         let floats = |name: &str| match file.get(name) {
             Some(a) => (a.to_f32().map(|v| Some(v.into_owned()))).map_err(|e| named(name, e)),
             None => Ok(None),
         };
         let counts = |name: &str| integers::<u32>(file, name);
-        let mut problem = Problem::new(
-            file.need("Q")?.clone(),
-            file.need("K")?.clone(),
-            file.need("V")?.clone(),
-            options,
-        );
-        problem.bias = (file.get("attn_bias").map(four_axes).transpose())
+        self.bias = (file.get("attn_bias").map(four_axes).transpose())
             .map_err(|e| named("attn_bias", e))?;
-        problem.mask = (file.get("attn_mask").map(four_axes).transpose())
+        self.mask = (file.get("attn_mask").map(four_axes).transpose())
             .map_err(|e| named("attn_mask", e))?;
-        problem.alibi_slopes = floats("alibi_slopes")?;
-        problem.sinks = floats("sinks")?;
-        problem.kv_lengths = counts("kv_lengths")?;
-        problem.q_lengths = counts("q_lengths")?;
-        problem.offsets = integers::<i32>(file, "offsets")?;
-        problem.segments = match (ids(file, "q_segments")?, ids(file, "kv_segments")?) {
+        self.alibi_slopes = floats("alibi_slopes")?;
+        self.sinks = floats("sinks")?;
+        self.kv_lengths = counts("kv_lengths")?;
+        self.q_lengths = counts("q_lengths")?;
+        self.offsets = integers::<i32>(file, "offsets")?;
+        self.segments = match (ids(file, "q_segments")?, ids(file, "kv_segments")?) {
             (Some(q), Some(kv)) => Some((q, kv)),
             (None, None) => None,
             _ => return Err("q_segments and kv_segments go together, one is missing".to_owned()),
         };
-        Ok(problem)
+        Ok(())
     }
 
     /// The operands as the library takes them.
@@ -259,7 +280,7 @@ pub fn four_axes(array: &Array) -> Result<Array, String> {
             array.shape
         ));
     }
-    let mut wide = array.clone();
+    let mut wide = array.copied("pairs")?;
     wide.shape = [vec![1; 4 - rank], array.shape.clone()].concat();
     Ok(wide)
 }

@@ -3,6 +3,7 @@
 use wgpu_attention::reference::{self, Comparison, Worst};
 
 use crate::array::Array;
+use crate::memory;
 use crate::suites::{Tolerance, What};
 
 /// The outcome of comparing one output.
@@ -39,7 +40,8 @@ pub fn judge(
 ) -> Result<Verdict, String> {
     let values = expected.to_f32()?;
     let allowed = tolerances(what, tolerance, &values, row);
-    let values: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();
+    let wide = values.iter().map(|&x| f64::from(x));
+    let values = memory::collected("expected", values.len(), wide).map_err(|e| e.to_string())?;
     let comparison = reference::compare(got, &values, &allowed).map_err(|e| e.to_string())?;
     Ok(Verdict::new(comparison, &expected.shape))
 }

@@ -4,19 +4,26 @@
 mod array;
 mod backend;
 mod bench;
+mod call;
 mod case;
 mod check;
 mod demo;
 mod info;
+mod input;
 mod inspect;
 mod judge;
 mod layer;
+mod memory;
+mod metadata;
 mod multi_head;
+mod numpy;
 mod onnx;
+mod options;
 mod output;
 mod report;
 mod run;
 mod shaders;
+mod signals;
 mod suites;
 mod system;
 mod tune;
@@ -52,6 +59,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = signals::handle() {
+        report::tell(format!("warning: signals are not handled: {error}"));
+    }
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::demo(&args),
         Command::Check(args) => check::check(&args),
@@ -66,7 +76,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(Stop::Error(message)) => {
-            eprintln!("error: {message}");
+            report::tell(format!("error: {message}"));
             ExitCode::from(2)
         }
         // What a shell reports for a program ended by SIGPIPE.

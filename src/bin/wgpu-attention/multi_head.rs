@@ -5,6 +5,7 @@ use wgpu_attention::{
 };
 
 use crate::array::{Array, swap_middle};
+use crate::backend::narrow;
 use crate::case::{Problem, mask_of};
 
 /// One multi-head layer with everything that it reads.
@@ -94,11 +95,11 @@ pub fn on_cpu(
     let [query, key, value] = &heads(inputs)?;
     let attention = inputs.attention_of(query.view()?, key.view()?, value.view()?);
     let outputs = cpu::forward(&attention, options)?;
-    let rows = swap_middle(&outputs.output, d.output_shape());
+    let rows = swap_middle(&outputs.output, d.output_shape())?;
     let rows = Tensor::f32(&rows, [d.batch, 1, d.q_len, d.q_heads * d.v_dim])?;
     let last = &inputs.output;
     let projected = reference::project(&rows, &last.weight, last.bias.as_ref(), output)?;
-    Ok(projected.values.iter().map(|&y| y as f32).collect())
+    narrow("output", &projected.values)
 }
 
 /// Queries, keys or values of every head, (B, H, N, D).
@@ -120,9 +121,9 @@ fn heads(inputs: &MultiHeadInputs<'_>) -> Result<[Heads; 3], Error> {
         let [batch, _, count, _] = rows.shape();
         let bias = linear.bias.as_ref();
         let projected = reference::project(rows, &linear.weight, bias, DType::F32)?;
-        let values: Vec<f32> = projected.values.iter().map(|&y| y as f32).collect();
+        let values = narrow("projection", &projected.values)?;
         Ok(Heads {
-            values: swap_middle(&values, [batch, count, heads, dim]),
+            values: swap_middle(&values, [batch, count, heads, dim])?,
             shape: [batch, heads, count, dim],
         })
     };

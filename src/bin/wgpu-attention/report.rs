@@ -75,7 +75,7 @@ impl Reporter {
 
     /// Says what is being done now.
     pub fn doing(&self, what: impl Into<String>) {
-        self.bar.set_message(what.into());
+        self.bar.set_message(shown(&what.into()));
     }
 
     /// One step further.
@@ -87,7 +87,7 @@ impl Reporter {
     pub fn line(&self, line: impl AsRef<str>) -> Result<(), Stop> {
         self.bar.suspend(|| {
             let mut out = io::stdout().lock();
-            writeln!(out, "{}", line.as_ref()).and_then(|()| out.flush())
+            writeln!(out, "{}", visible(line.as_ref())).and_then(|()| out.flush())
         })?;
         Ok(())
     }
@@ -97,6 +97,43 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
+}
+
+/// Writes a line to stderr.
+pub fn tell(line: impl AsRef<str>) {
+    eprintln!("{}", visible(line.as_ref()));
+}
+
+/// A name from a file, for people: what a terminal would act on or not show (control
+/// characters, line breaks among them, and marks that turn the direction of text) as
+/// JSON's `\u` escapes, everything else as it is.
+pub fn shown(name: &str) -> String {
+    let mut shown = String::with_capacity(name.len());
+    for c in name.chars() {
+        match is_hidden(c) {
+            false => shown.push(c),
+            true => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    shown += &format!("\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    shown
+}
+
+/// The same of text whose lines are meant: all that is printed goes through it. JSON
+/// stays JSON, with the same strings.
+fn visible(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(shown).collect();
+    lines.join("\n")
+}
+
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// An error over several lines in one.
@@ -111,5 +148,23 @@ pub fn number(x: f64) -> serde_json::Value {
     match serde_json::Number::from_f64(x) {
         Some(number) => number.into(),
         None => x.to_string().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_acts_on_is_escaped() {
+        let name = "Q\u{1b}[2J\r\n\u{9b}31m \u{202e}é漢🙂\u{e0041}\t\\";
+        let escaped = "Q\\u001b[2J\\u000d\\u000a\\u009b31m \\u202eé漢🙂\\udb40\\udc41\\u0009\\";
+        assert_eq!(shown(name), escaped);
+        // JSON is the same document afterwards.
+        let document = serde_json::json!({ "name": name });
+        let printed = visible(&format!("{document:#}"));
+        assert!(printed.contains('\n') && !printed.contains('\u{9b}'));
+        let read: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(read, document);
     }
 }

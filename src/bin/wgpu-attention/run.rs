@@ -1,60 +1,64 @@
 //! `run`: one attention call on tensors from a file.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::io::Write;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use half::{bf16, f16};
-use wgpu_attention::{Alignment, DType, Options, Polarity, Stage, Window};
+use safetensors::View;
+use safetensors::tensor::{Metadata, TensorInfo};
+use wgpu_attention::{DType, Stage};
 
 use crate::array::{Array, Values};
 use crate::backend::{BackendArgs, BackendKind};
-use crate::case::{File, Problem};
-use crate::output;
-use crate::report::{Reporter, Stop};
+use crate::call::{self, Call};
+use crate::case::File;
+use crate::options::{CommonFlags, Layout, OptionArgs};
+use crate::report::{Reporter, Stop, tell};
+use crate::{memory, numpy, output};
 
-/// Runs one attention call on the tensors of a safetensors file.
+/// Runs one attention call on the tensors of a file.
 ///
-/// Read are Q (B,Hq,Nq,Dqk), K (B,Hkv,Nk,Dqk), V (B,Hkv,Nk,Dv) and, where
+/// The file is safetensors, .npz or, with all of Q, K and V in one array, .npy. Read are
+/// Q (B,Hq,Nq,Dqk), K (B,Hkv,Nk,Dqk), V (B,Hkv,Nk,Dv), or what --layout says, and, where
 /// present, attn_bias (floats) and attn_mask (BOOL), both broadcastable to
 /// (B,Hq,Nq,Nk); alibi_slopes (Hq), sinks (Hq), kv_lengths (B), q_lengths (B),
-/// offsets (B), q_segments (B,Nq), kv_segments (B,Nk). Written are Y
-/// (B,Hq,Nq,Dv) and, if asked for, lse (B,Hq,Nq) and stageN
-/// (batches,heads,rows,Nk). Metadata of the input is not read: every option is
-/// a flag.
+/// offsets (B), q_segments (B,Nq), kv_segments (B,Nk). Floats are F32, F16 or BF16.
+/// Written are Y, laid out as the inputs, and, if asked for, lse (B,Hq,Nq) and stageN
+/// (batches,heads,rows,Nk).
+///
+/// Options come from flags; where there is none from the file's metadata: scale,
+/// softcap, causal, window_left, window_right, alignment, mask_polarity and layout, or, in
+/// a case that names a suite, what the suite has. A key that is nearly one of these or
+/// an option under another name is refused; all other keys are free. What came of it
+/// is printed.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub struct RunArgs {
-    /// Safetensors file with the operands.
+    /// File with the operands.
     input: PathBuf,
-    /// File to write; it appears complete or not at all.
+    /// File to write, .safetensors, .npz or, for Y alone, .npy; it appears complete or
+    /// not at all.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Factor on q.k [default: 1/sqrt(Dqk)].
     #[arg(long)]
     scale: Option<f32>,
-    /// Scores become C*tanh(score/C).
-    #[arg(long, value_name = "C")]
-    softcap: Option<f32>,
     /// Query i sees keys up to its own position only.
     #[arg(long)]
     causal: bool,
-    /// Keys before the own position that are visible, itself not counted.
-    #[arg(long, value_name = "KEYS")]
-    window_left: Option<u32>,
-    /// Keys after the own position that are visible, itself not counted.
-    #[arg(long, value_name = "KEYS")]
-    window_right: Option<u32>,
-    /// Where query 0 stands among the keys: top-left (0), bottom-right
-    /// (Nk - Nq), per-sequence (tensor `offsets`) or a number
-    /// [default: bottom-right, per-sequence if there are offsets].
-    #[arg(long, value_parser = alignment)]
-    alignment: Option<Alignment>,
-    /// What true in attn_mask means.
-    #[arg(long, value_enum, default_value_t = MaskPolarity::Keep)]
-    mask_polarity: MaskPolarity,
+    /// Not causal, whatever the metadata says.
+    #[arg(long, conflicts_with = "causal")]
+    bidirectional: bool,
+    #[command(flatten)]
+    options: OptionArgs,
+    /// Takes F64 elements, rounded to F32.
+    #[arg(long)]
+    f64_as_f32: bool,
     /// Element type of Y [default: that of Q].
     #[arg(long, value_enum)]
     output_dtype: Option<OutputDType>,
@@ -78,13 +82,28 @@ pub struct RunArgs {
     backend: BackendArgs,
 }
 
-/// What true means.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum MaskPolarity {
-    /// The pair takes part.
-    Keep,
-    /// The pair is excluded.
-    Drop,
+/// The forms of an output file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Safetensors,
+    Npy,
+    Npz,
+}
+
+impl Form {
+    /// By the file's name.
+    fn of(path: &Path) -> Result<Form, String> {
+        let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+        match extension.as_deref() {
+            Some("npy") => Ok(Form::Npy),
+            Some("npz") => Ok(Form::Npz),
+            Some("safetensors") | None => Ok(Form::Safetensors),
+            Some(other) => Err(format!(
+                "{}: expected the extension .safetensors, .npz or .npy, got .{other}",
+                path.display()
+            )),
+        }
+    }
 }
 
 /// Element type of the output.
@@ -111,9 +130,16 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
         reads.into_iter().flatten().map(PathBuf::as_path),
         &args.output,
     )?;
-    let problem = read(args).map_err(|e| format!("{}: {e}", args.input.display()))?;
-    let inputs = problem.inputs()?;
-    let dims = inputs.validate(&problem.options)?;
+    let form = Form::of(&args.output)?;
+    if form == Form::Npy && (args.lse || !args.stage.is_empty()) {
+        let path = args.output.display();
+        return Err(format!("{path}: an .npy file holds Y alone; an .npz file holds all").into());
+    }
+    let named = |e: String| format!("{}: {e}", args.input.display());
+    let call = read(args).map_err(named)?;
+    let problem = &call.problem;
+    let inputs = problem.inputs().map_err(named)?;
+    let dims = call.dims(&inputs).map_err(named)?;
     let ranges = [
         within("batches", &args.batches, dims.batch)?,
         within("heads", &args.heads, dims.q_heads)?,
@@ -123,7 +149,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
         Some(dtype) => dtype.into(),
         None => inputs.query.dtype(),
     };
-
+    if form != Form::Safetensors {
+        // Before anything is computed.
+        let like = stored(&[0], Vec::new(), dtype)?;
+        numpy::check("Y", &like).map_err(|e| format!("{}: {e}", args.output.display()))?;
+    }
     if !args.stage.is_empty() && args.backend.backend == BackendKind::Cpu {
         return Err("--stage needs --backend gpu or oracle".into());
     }
@@ -131,12 +161,27 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
     stages.sort_by_key(|&stage| stage as u32);
     stages.dedup();
     let backend = args.backend.open()?;
+    let ran_on = backend.describe();
     let reporter = Reporter::spinning();
-    reporter.doing(format!("attention on {}", backend.describe()));
-    let mut tensors: Vec<(String, Array)> = Vec::new();
-    let outputs = backend.forward(&inputs, &problem.options, dtype)?;
+    reporter.line(call::describe(&dims, problem))?;
+    for line in call.settled.describe(dims.qk_dim) {
+        reporter.line(line)?;
+    }
+    if let Some(hint) = call.doubt(&dims) {
+        tell(hint);
+    }
+    reporter.doing(format!("attention on {ran_on}"));
+    let (outputs, kernel) = backend.forward_and_kernel(&inputs, &problem.options, dtype)?;
+    if let Some(kernel) = &kernel {
+        reporter.line(format!("kernel   {kernel}"))?;
+    }
+    reporter.line(format!("ran on   {ran_on}"))?;
     let shape = dims.output_shape();
-    tensors.push(("Y".to_owned(), stored(&shape, outputs.output, dtype)));
+    let mut y = stored(&shape, outputs.output, dtype)?;
+    if call.settled.layout != Layout::Bhsd {
+        y = y.middle_swapped("Y")?;
+    }
+    let mut tensors: Vec<(String, Array)> = vec![("Y".to_owned(), y)];
     if args.lse {
         tensors.push(("lse".to_owned(), Array::f32(&shape[..3], outputs.lse)));
     }
@@ -147,18 +192,22 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
         let shape = [batches, heads, rows, dims.kv_len];
         tensors.push((format!("stage{}", stage as u32), Array::f32(&shape, values)));
     }
+    let [batches, heads, rows] = ranges.each_ref().map(|range| [range.start, range.end]);
     // One entry: several would come out in a different order each time.
     let about = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "ran_on": backend.describe(),
-        "options": format!("{:?}", problem.options),
-        "stages_of": format!("batches, heads, rows {ranges:?}"),
+        "ran_on": ran_on,
+        "kernel": kernel,
+        "options": call.settled.json(dims.qk_dim),
+        "stages_of": {"batches": batches, "heads": heads, "rows": rows},
     });
-    let metadata = HashMap::from([("wgpu-attention".to_owned(), about.to_string())]);
-    let named = tensors.iter().map(|(name, array)| (name, array));
     let failed = |e: String| format!("{}: {e}", args.output.display());
-    let bytes = safetensors::serialize(named, Some(metadata)).map_err(|e| failed(e.to_string()))?;
-    output::write(&target, &bytes).map_err(failed)?;
+    let written = match form {
+        Form::Safetensors => write_safetensors(&target, &tensors, &about),
+        Form::Npy => output::write_with(&target, |file| numpy::write_npy(&tensors[0].1, file)),
+        Form::Npz => output::write_with(&target, |file| numpy::write_npz(&tensors, file)),
+    };
+    written.map_err(failed)?;
     let written: Vec<String> = tensors
         .iter()
         .map(|(name, a)| format!("{name} {} {:?}", a.type_name(), a.shape))
@@ -167,97 +216,68 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Stop> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(args: &RunArgs) -> Result<Problem, String> {
-    let file = File::read(&args.input)?;
-    // A misspelt operand would be ignored without a word; what the case files
-    // hold besides operands is known.
-    const OPERANDS: [&str; 12] = [
-        "Q",
-        "K",
-        "V",
-        "attn_bias",
-        "attn_mask",
-        "alibi_slopes",
-        "sinks",
-        "kv_lengths",
-        "q_lengths",
-        "offsets",
-        "q_segments",
-        "kv_segments",
-    ];
-    for name in file.tensors.keys() {
-        let is_part = name.strip_prefix("part").is_some_and(|rest| {
-            let digits = rest.trim_start_matches(|c: char| c.is_ascii_digit());
-            digits.len() < rest.len() && digits.starts_with('.')
-        });
-        let beside = is_part || ["expected.", "jax."].iter().any(|p| name.starts_with(p));
-        if !beside && !OPERANDS.contains(&&name[..]) && name != "dY" && name != "dLSE" {
-            let known = OPERANDS.join(" ");
-            return Err(format!(
-                "tensor {name} is not an operand; known are {known}"
-            ));
-        }
+/// Writes a safetensors file; `about` becomes the metadata `wgpu-attention`. The crate
+/// would hold the whole file in memory, or write it under a temporary name of its own.
+pub fn write_safetensors(
+    target: &Path,
+    tensors: &[(String, Array)],
+    about: &serde_json::Value,
+) -> Result<(), String> {
+    let metadata = HashMap::from([("wgpu-attention".to_owned(), about.to_string())]);
+    // Wider elements first, so that each tensor stands at a multiple of its elements.
+    let mut ordered: Vec<(&String, &Array)> = tensors.iter().map(|(n, a)| (n, a)).collect();
+    ordered.sort_by_key(|(_, array)| Reverse(View::dtype(array)));
+    let mut infos = Vec::with_capacity(ordered.len());
+    let mut end = 0;
+    for (name, array) in &ordered {
+        let start = end;
+        end += View::data_len(array);
+        let info = TensorInfo {
+            dtype: View::dtype(array),
+            shape: array.shape.clone(),
+            data_offsets: (start, end),
+        };
+        infos.push(((*name).clone(), info));
     }
-    check_lists(&file)?;
-    let mut options = Options::default().causal(args.causal);
-    options.scale = args.scale;
-    options.softcap = args.softcap;
-    options.window = Window {
-        left: args.window_left,
-        right: args.window_right,
-    };
-    options.alignment = args.alignment.unwrap_or(match file.get("offsets") {
-        Some(_) => Alignment::PerSequence,
-        None => Alignment::BottomRight,
-    });
-    let mut problem = Problem::from_file(&file, options)?;
-    problem.polarity = match args.mask_polarity {
-        MaskPolarity::Keep => Polarity::Keep,
-        MaskPolarity::Drop => Polarity::Drop,
-    };
-    Ok(problem)
+    let header = Metadata::new(Some(metadata), infos).map_err(|e| e.to_string())?;
+    let mut header = serde_json::to_vec(&header).map_err(|e| e.to_string())?;
+    header.resize(header.len().next_multiple_of(8), b' ');
+    output::write_with(target, |file| {
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        let mut elements = ordered.iter().map(|(_, array)| View::data(array));
+        elements.try_for_each(|bytes| file.write_all(&bytes))
+    })
 }
 
-/// Lists are read in order, so a transposed one would be taken for another.
-fn check_lists(file: &File) -> Result<(), String> {
-    let axis = |name: &str, axis: usize| {
-        let array = file.get(name);
-        array.and_then(|array| array.shape.get(axis).copied())
-    };
-    let (batch, q_heads, q_len) = (axis("Q", 0), axis("Q", 1), axis("Q", 2));
-    let kv_len = axis("K", 2);
-    for (name, shape) in [
-        ("kv_lengths", vec![batch]),
-        ("q_lengths", vec![batch]),
-        ("offsets", vec![batch]),
-        ("q_segments", vec![batch, q_len]),
-        ("kv_segments", vec![batch, kv_len]),
-        ("alibi_slopes", vec![q_heads]),
-        ("sinks", vec![q_heads]),
-    ] {
-        let Some(array) = file.get(name) else {
-            continue;
-        };
-        let expected: Vec<usize> = shape.into_iter().flatten().collect();
-        if array.shape != expected {
-            let got = &array.shape;
-            return Err(format!("{name}: expected shape {expected:?}, got {got:?}"));
-        }
+fn read(args: &RunArgs) -> Result<Call, String> {
+    let file = File::read_with(&args.input, args.f64_as_f32)?;
+    if file.get("X").is_some() {
+        return Err(
+            "holds a whole multi-head layer: `check` compares it, `inspect` shows it".to_owned(),
+        );
     }
-    Ok(())
+    let common = CommonFlags {
+        scale: args.scale,
+        causal: CommonFlags::causal(args.causal, args.bidirectional),
+    };
+    Call::of(&file, common, &args.options)
 }
 
 /// The output in its storage type; the values are of that type already.
-pub fn stored(shape: &[usize], values: Vec<f32>, dtype: DType) -> Array {
+pub fn stored(shape: &[usize], values: Vec<f32>, dtype: DType) -> Result<Array, String> {
+    let count = values.len();
     let values = match dtype {
-        DType::F32 => Values::F32(values),
-        DType::F16 => Values::F16(values.into_iter().map(f16::from_f32).collect()),
-        DType::BF16 => Values::BF16(values.into_iter().map(bf16::from_f32).collect()),
+        DType::F32 => Ok(Values::F32(values)),
+        DType::F16 => memory::collected("output", count, values.into_iter().map(f16::from_f32))
+            .map(Values::F16),
+        DType::BF16 => memory::collected("output", count, values.into_iter().map(bf16::from_f32))
+            .map(Values::BF16),
     };
-    Array {
+    Ok(Array {
         shape: shape.to_vec(),
-        values,
-    }
+        values: values.map_err(|e| e.to_string())?,
+    })
 }
 
 /// The range given, all of an axis if none is; the message names the flag.
@@ -282,17 +302,6 @@ pub fn range(text: &str) -> Result<Range<usize>, String> {
         (range.start < range.end).then_some(range)
     });
     parsed.ok_or_else(|| "expected A..B with A below B, for instance 0..4".to_owned())
-}
-
-fn alignment(text: &str) -> Result<Alignment, String> {
-    match text {
-        "top-left" => Ok(Alignment::TopLeft),
-        "bottom-right" => Ok(Alignment::BottomRight),
-        "per-sequence" => Ok(Alignment::PerSequence),
-        number => number.parse().map(Alignment::Offset).map_err(|_| {
-            "expected top-left, bottom-right, per-sequence or a 32-bit number".to_owned()
-        }),
-    }
 }
 
 fn stage(text: &str) -> Result<Stage, String> {

@@ -1,53 +1,55 @@
 //! `shaders`: the WGSL that a plan emits, for compilers and static tools.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::{fs, io};
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use wgpu_attention::shaders::{Composed, Shader, Specialization, compose, emitted};
 use wgpu_attention::{
-    AdapterOptions, Attention, DType, DeviceCaps, Dims, Kernel, MAX_SEQUENCE, Options, Plan,
+    AdapterOptions, Attention, DType, DeviceCaps, Dims, Error, Kernel, MAX_SEQUENCE, Options, Plan,
     PlanOptions, Problem, testing,
 };
 
 use crate::backend::kernel_names;
 use crate::bench::rules::{Rule, SOFTCAP};
+use crate::output::{self, Draft};
 use crate::report::{Reporter, Stop};
 
 /// Writes the WGSL shaders that the plan for a problem emits.
 ///
-/// Without --adapter none is opened: the plan is made for WebGPU's default limits,
-/// or with subgroups if their size is given. Shape and storage types choose the
-/// shaders; options (causal, windows, scale, ...) are numbers in a uniform; only those of
-/// --rule change the text. Each file is named by
-/// shader and specialization; the table says what it needs.
+/// The plan is that of this machine's adapter, as `bench` would have it. With
+/// --no-adapter none is opened: the plan is made for an unknown device with WebGPU's
+/// default limits, and with subgroups if their size is given. Shape and storage types
+/// choose the shaders; options (causal, windows, scale, ...) are numbers in a uniform;
+/// only those of --rule change the text. Each file is named by shader and
+/// specialization, and appears complete or not at all; the table says what it needs.
 #[derive(Debug, Args)]
 pub struct ShadersArgs {
     /// Folder to write to; made if it is not there.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Batch entries.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     batch: usize,
     /// Query heads.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8)]
     heads: usize,
     /// Key and value heads [default: as many as query heads].
-    #[arg(long)]
+    #[arg(long, value_name = "N")]
     kv_heads: Option<usize>,
     /// Queries.
-    #[arg(long, alias = "q-len", default_value_t = 512)]
-    queries: usize,
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    q_len: usize,
     /// Keys [default: as many as queries].
-    #[arg(long, alias = "kv-len")]
-    keys: Option<usize>,
-    /// Elements of a query or key.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, value_name = "N")]
+    kv_len: Option<usize>,
+    /// Width of a query and a key.
+    #[arg(long, value_name = "N", default_value_t = 64)]
     head_dim: usize,
-    /// Elements of a value [default: as many as of a key].
-    #[arg(long)]
+    /// Width of a value [default: that of a key].
+    #[arg(long, value_name = "N")]
     v_dim: Option<usize>,
     /// Storage type of query, key, value and output.
     #[arg(long, value_enum, default_value_t = Storage::F32)]
@@ -59,15 +61,22 @@ pub struct ShadersArgs {
     /// times.
     #[arg(long)]
     rule: Vec<Rule>,
-    /// Plans for the adapter whose name, driver or backend contains this, in any
-    /// case, as `bench` would; an empty NAME for the one that `bench` takes.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["subgroup_size", "int64"])]
+    /// Adapter whose name, driver or backend contains this, in any case
+    /// [default: the fastest kind].
+    #[arg(long, value_name = "NAME")]
     adapter: Option<String>,
-    /// Lanes of every subgroup, for kernels that need subgroups [default: none].
-    #[arg(long, value_name = "LANES")]
-    subgroup_size: Option<u32>,
-    /// The device has the feature SHADER_INT64.
+    /// Asks the adapter for WebGPU's default limits and no features.
     #[arg(long)]
+    default_limits: bool,
+    /// Opens no adapter, but plans for an unknown device with WebGPU's default limits.
+    #[arg(long, conflicts_with_all = ["adapter", "default_limits"])]
+    no_adapter: bool,
+    /// Lanes of every subgroup of the unknown device, for kernels that need subgroups;
+    /// implies --no-adapter [default: none].
+    #[arg(long, value_name = "LANES", conflicts_with_all = ["adapter", "default_limits"])]
+    subgroup_size: Option<u32>,
+    /// The unknown device has the feature SHADER_INT64; implies --no-adapter.
+    #[arg(long, conflicts_with_all = ["adapter", "default_limits"])]
     int64: bool,
     /// Binds every buffer read_write, as for inputs that share a buffer with
     /// the output.
@@ -98,14 +107,21 @@ impl From<Storage> for DType {
 
 pub fn shaders(args: &ShadersArgs) -> Result<ExitCode, Stop> {
     let plan = plan(args)?;
-    fs::create_dir_all(&args.out).map_err(|e| failed(&args.out, &e))?;
+    fs::create_dir_all(&args.out).map_err(|e| failed(&args.out, e))?;
     let mut rows = Vec::new();
+    let mut drafts = Vec::new();
     for (shader, key) in emitted(&plan) {
         let composed = compose(shader, key);
         let file = format!("{}.wgsl", key.file_stem(shader));
         let path = args.out.join(&file);
-        fs::write(&path, &composed.text).map_err(|e| failed(&path, &e))?;
+        let target = output::target(std::iter::empty(), &path)?;
+        let draft = Draft::new(&target, composed.text.as_bytes());
+        drafts.push((draft.map_err(|e| failed(&path, e))?, path));
         rows.push((file, workgroup_memory(&composed)?, bindings(shader, key)));
+    }
+    // All of them, once there is room for all of them.
+    for (draft, path) in drafts {
+        draft.keep().map_err(|e| failed(&path, e))?;
     }
     let reporter = Reporter::spinning();
     if args.json {
@@ -131,9 +147,9 @@ pub fn shaders(args: &ShadersArgs) -> Result<ExitCode, Stop> {
 
 fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
     let kv_heads = args.kv_heads.unwrap_or(args.heads);
-    let keys = args.keys.unwrap_or(args.queries);
+    let keys = args.kv_len.unwrap_or(args.q_len);
     let dims = Dims::new(
-        [args.batch, args.heads, args.queries, args.head_dim],
+        [args.batch, args.heads, args.q_len, args.head_dim],
         [args.batch, kv_heads, keys, args.head_dim],
         [
             args.batch,
@@ -149,17 +165,22 @@ fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
     }
     let problem = Problem::contiguous(&dims, dtype, dtype, &problem_options)?;
     // A plan holds them.
-    let ids = args.batch.saturating_mul(args.queries.max(keys));
+    let ids = args.batch.saturating_mul(args.q_len.max(keys));
     if args.rule.contains(&Rule::Segments) && ids > MAX_SEQUENCE {
         return Err(format!("--rule segments: {ids} ids, at most {MAX_SEQUENCE}").into());
     }
     let problem = testing::with_rules(problem, Rule::operands(&args.rule)?);
     let mut options = PlanOptions::default().shared_buffers(args.shared_buffers);
     options.kernel = args.kernel;
-    if let Some(name) = &args.adapter {
-        let mut adapter = AdapterOptions::default();
-        adapter.name = Some(name.clone()).filter(|name| !name.is_empty());
-        let attention = Attention::with_adapter(&adapter)?;
+    if !args.no_adapter && args.subgroup_size.is_none() && !args.int64 {
+        let mut adapter = AdapterOptions::default().default_limits(args.default_limits);
+        adapter.name = args.adapter.clone().filter(|name| !name.is_empty());
+        let attention = Attention::with_adapter(&adapter).map_err(|error| match error {
+            Error::NoAdapter { .. } if args.adapter.is_none() => {
+                Stop::Error(format!("{error}\n--no-adapter plans for an unknown device"))
+            }
+            other => other.into(),
+        })?;
         return Ok(Plan::new(&problem, attention.caps(), &options)?);
     }
     let mut caps = DeviceCaps::webgpu_default();
@@ -169,7 +190,7 @@ fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
     Ok(Plan::new(&problem, &caps, &options)?)
 }
 
-fn failed(path: &Path, error: &io::Error) -> Stop {
+fn failed(path: &Path, error: impl std::fmt::Display) -> Stop {
     Stop::Error(format!("{}: {error}", path.display()))
 }
 

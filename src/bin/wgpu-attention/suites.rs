@@ -7,6 +7,7 @@ use crate::array::Array;
 use crate::case::{File, Problem};
 use crate::multi_head::{Layer, Linear};
 use crate::onnx;
+use crate::report::shown;
 
 /// Everything that one file asks for.
 #[derive(Debug, Default)]
@@ -89,7 +90,17 @@ pub fn job(file: &File, strict: bool) -> Result<Job, String> {
         Some(other) => return Err(format!("suite {other:?} is not known here")),
         None if file.get("X").is_some() => multihead(file, strict)?,
         None if file.get("expected.Y").is_some() => captured(file, strict)?,
-        None => return Err("not a case: no suite is named and no expected.Y given".to_owned()),
+        None => {
+            let is_plain = ["Q", "K", "V", "QKV"]
+                .iter()
+                .any(|name| file.get(name).is_some());
+            let instead = match is_plain {
+                true => "; `run` computes the attention of plain tensors",
+                false => "",
+            };
+            let what = "not a case: no suite is named and no expected.Y given";
+            return Err(format!("{what}{instead}"));
+        }
     };
     // Whatever the file expects is either compared or named as not supported.
     let unsupported = job.unsupported.iter().flat_map(|u| u.names.iter());
@@ -106,36 +117,29 @@ pub fn job(file: &File, strict: bool) -> Result<Job, String> {
     {
         if !known.contains(&name) {
             return Err(format!(
-                "expected.{name} is not an output known in this suite"
+                "expected.{} is not an output known in this suite",
+                shown(name)
             ));
         }
     }
     Ok(job)
 }
 
-/// The attention call of a file, for whoever wants to look at it: a case's, or
-/// that of bare operands with what the metadata says of scale, softcap, causal
-/// mask and window.
-pub fn to_look_at(file: &File) -> Result<Problem, String> {
-    let is_case = |name| file.get(name).is_some();
-    if file.metadata.contains_key("suite") || is_case("X") || is_case("expected.Y") {
-        let job = job(file, false)?;
-        if let Some((layer, _)) = &job.layer {
-            return layer.attention();
-        }
-        let call = job.calls.into_iter().next();
-        return Ok(call.ok_or("holds no attention call")?.problem);
+/// Whether a file names a suite, or holds what only cases do: then its suite says what
+/// its metadata means.
+pub fn is_case(file: &File) -> bool {
+    let is_there = |name| file.get(name).is_some();
+    file.metadata.contains_key("suite") || is_there("X") || is_there("expected.Y")
+}
+
+/// The first attention call of a case, for whoever wants to look at it.
+pub fn case_call(file: &File) -> Result<Problem, String> {
+    let job = job(file, false)?;
+    if let Some((layer, _)) = &job.layer {
+        return layer.attention();
     }
-    let mut options = captured_options(file)?;
-    options.softcap = file.softcap()?;
-    options.window = Window {
-        left: file.window_side("window_left")?,
-        right: file.window_side("window_right")?,
-    };
-    if file.get("offsets").is_some() {
-        options.alignment = Alignment::PerSequence;
-    }
-    Problem::from_file(file, options)
+    let call = job.calls.into_iter().next();
+    Ok(call.ok_or("holds no attention call")?.problem)
 }
 
 /// Random inputs with gradients: `../conformance/sdpa_grads`.

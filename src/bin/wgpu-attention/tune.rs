@@ -11,15 +11,21 @@ use wgpu_attention::{
     AdapterOptions, Attention, Outcome, TuneOptions, TuneReport, TuneStep, Tuning,
 };
 
-use crate::bench::case::{Case, Values};
+use crate::bench::case::Case;
+use crate::bench::values::Values;
 use crate::bench::{Shape, seconds};
-use crate::report::{Reporter, Stop};
+use crate::report::{Reporter, Stop, tell};
+use crate::{input, output};
 
 /// Measures the kernels that suit the adapter, checks each against float64, and
 /// chooses the fastest for each kind of problem.
 ///
 /// Without a shape it measures the usual ones of `bench`: prefill-64,
 /// prefill-128, f16-kv, causal.
+///
+/// A result counts for all problems of a class: head_dim up to the next power of 2,
+/// heads (of all batch entries), queries and keys up to the next power of 4. 128 queries
+/// are measured as they are, and the result counts for 65 to 256.
 #[derive(Debug, Args)]
 pub struct TuneArgs {
     #[command(flatten)]
@@ -28,7 +34,7 @@ pub struct TuneArgs {
     /// other commands read them with `--tuning`.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Seconds for a problem after which nothing more is begun.
+    /// Seconds for a problem after which nothing more is begun, compilation included.
     #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = seconds)]
     seconds: f64,
     /// Adapter whose name, driver or backend contains this, in any case
@@ -49,6 +55,9 @@ const USUAL: [&str; 4] = ["prefill-64", "prefill-128", "f16-kv", "causal"];
 pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
     let mut tuning = match &args.out {
         None => Tuning::default(),
+        Some(path) if path.exists() && input::open(path).is_err() => {
+            return Err(format!("{}: exists and is not a regular file", path.display()).into());
+        }
         // What is no tuning file may be dear to somebody.
         Some(path) => match Tuning::load(path) {
             (tuning, None) => tuning,
@@ -58,6 +67,9 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
             }
         },
     };
+    let target = (args.out.as_deref())
+        .map(|path| output::target(std::iter::empty(), path))
+        .transpose()?;
     let cases = match args.shape.is_given() {
         true => vec![args.shape.case()?],
         false => USUAL.into_iter().filter_map(Case::named).collect(),
@@ -75,7 +87,7 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
     }
     let mut reports = Vec::new();
     for case in &cases {
-        let values = Values::new(case);
+        let values = Values::new(case)?;
         let progress = |step: &TuneStep| {
             let what = match step.round {
                 0 => "compiling and checking".to_owned(),
@@ -92,13 +104,14 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
             &options,
         )?;
         tuning.record(&report);
-        if let Some(path) = &args.out {
-            let saved = tuning.save(path);
-            saved.map_err(|error| format!("{}: {error}", path.display()))?;
+        if let (Some(path), Some(target)) = (&args.out, &target) {
+            let named = |error: String| format!("{}: {error}", path.display());
+            let text = serde_json::to_string_pretty(&tuning).map_err(|e| named(e.to_string()))?;
+            output::write(target, format!("{text}\n").as_bytes()).map_err(named)?;
         }
         if !args.json {
             reporter.line(format!("\n{}: {}", case.name, case.describe()))?;
-            reporter.line(report.to_string())?;
+            reporter.line(format!("counts for {report}"))?;
         }
         reports.push((case, report));
     }
@@ -125,10 +138,17 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Stop> {
 /// The attention with the choices of a file. What is not believed is said on
 /// stderr, and nothing comes of it.
 pub fn with_file(attention: &Attention, path: &Path) -> Attention {
-    let warn =
-        |what: &dyn Display| eprintln!("warning: {}: {what}; it is not used", path.display());
+    let warn = |what: &dyn Display| {
+        tell(format!(
+            "warning: {}: {what}; it is not used",
+            path.display()
+        ))
+    };
     if !path.exists() {
         warn(&"no such file");
+    } else if let Err(error) = input::open(path) {
+        warn(&error);
+        return attention.clone();
     }
     let (tuning, unreadable) = Tuning::load(path);
     let (attention, foreign) = attention.with_tuning(&tuning);

@@ -10,10 +10,12 @@ use wgpu_attention::{
     Quantity, Region, Stage, Stats, StatsView, Tensor, TensorView, Workspace, gram_matrices, wgpu,
 };
 
-use super::case::{Case, Values};
+use super::case::Case;
 use super::clock::processor_time;
 use super::figures::{Figures, Outcome};
 use super::measure::{Bench, Check};
+use super::values::Values;
+use crate::memory;
 use crate::report::Stop;
 
 /// What is looked at, of every pair.
@@ -70,9 +72,9 @@ impl Step<'_> {
 fn gram(case: &Case) -> Result<Vec<f32>, Error> {
     let width = case.heads * case.v_dim;
     let mut rng = StdRng::seed_from_u64(37);
-    let weight: Vec<f32> = (0..width * width)
-        .map(|_| rng.random_range(-1.0..1.0) / (width as f32).sqrt())
-        .collect();
+    let weights = std::iter::repeat_with(|| rng.random_range(-1.0..1.0) / (width as f32).sqrt());
+    let weight: Vec<f32> =
+        memory::collected("the output weight", width.saturating_mul(width), weights)?;
     gram_matrices(
         &Tensor::f32(&weight, [1, 1, width, width])?,
         case.heads,
@@ -181,8 +183,13 @@ impl Bench<'_> {
         let forward_buffer = clock.buffer("forward", bytes(&case.output_shape()));
         let stats_buffer = clock.buffer("lse", bytes(&rows));
         let shape = [case.batch, case.heads, case.q_len, case.kv_len];
-        let size = (shape.iter().product::<usize>() as u64 * dtype.size()).next_multiple_of(4);
-        let output_buffer = clock.filled("output", &vec![0xff; size as usize]);
+        let pairs = shape
+            .iter()
+            .fold(1u64, |n, &axis| n.saturating_mul(axis as u64));
+        let size = (pairs.saturating_mul(dtype.size()))
+            .checked_next_multiple_of(4)
+            .unwrap_or(u64::MAX);
+        let output_buffer = clock.filled("output", &memory::filled("pairs", size)?);
         let by_query = looked == Looked::ThroughOutput;
         let heads = if by_query { case.heads } else { case.kv_heads };
         let norms_shape = [case.batch, heads, case.kv_len, 1];

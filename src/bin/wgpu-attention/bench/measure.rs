@@ -13,12 +13,14 @@ use wgpu_attention::{
     Workspace, wgpu,
 };
 
-use super::case::{Case, Values};
+use super::case::Case;
 use super::ceilings::Ceilings;
 use super::clock::{Clock, processor, processor_time};
 use super::figures::{Figures, Measured, Outcome, Row};
 use super::inspection::Looked;
 use super::plain::Plain;
+use super::values::Values;
+use crate::memory;
 use crate::report::{Reporter, Stop};
 
 /// What is timed.
@@ -65,7 +67,7 @@ pub fn measure(
         .then(|| Ceilings::measure(&clock))
         .transpose()?;
     reporter.doing("float64 oracle");
-    let values = Values::new(case);
+    let values = Values::new(case)?;
     let check = Check::new(case, &values)?;
     let bench = Bench {
         attention,
@@ -218,7 +220,7 @@ impl Bench<'_> {
         let key_buffer = clock.filled("key", key.bytes());
         let value_buffer = clock.filled("value", value.bytes());
         let size = (count as u64 * dtype.size()).next_multiple_of(4);
-        let output_buffer = clock.filled("output", &vec![0xff; size as usize]);
+        let output_buffer = clock.filled("output", &memory::filled("output", size)?);
         let query = TensorView::bhsd(&query_buffer, query.dtype(), case.query_shape(), 0)?;
         let key = TensorView::bhsd(&key_buffer, key.dtype(), case.key_shape(), 0)?;
         let value = TensorView::bhsd(&value_buffer, value.dtype(), case.value_shape(), 0)?;
@@ -307,7 +309,7 @@ impl Bench<'_> {
         if let Some(reason) = Plain::misfit(case, &clock.device.limits()) {
             return Ok(Outcome::Unsupported(reason));
         }
-        let inputs = values.widened();
+        let inputs = values.widened()?;
         let began = processor_time();
         let started = Instant::now();
         let plain = Plain::new(clock, case, &inputs)?;
@@ -384,7 +386,7 @@ mod tests {
             v_dim: 3,
             ..Case::named("causal").unwrap()
         };
-        let values = Values::new(&case);
+        let values = Values::new(&case).unwrap();
         let check = Check::new(&case, &values).unwrap();
         let inputs = values.inputs().unwrap();
         let options = case.options().unwrap();

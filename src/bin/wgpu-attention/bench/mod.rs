@@ -13,6 +13,7 @@ mod measure;
 mod plain;
 pub mod rules;
 mod shape;
+pub mod values;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -25,8 +26,8 @@ use wgpu_attention::shaders::all_pipelines;
 use wgpu_attention::{AdapterOptions, Attention, Kernel, testing};
 
 use crate::backend::kernel_names;
-use crate::report::{Reporter, Stop};
-use crate::tune;
+use crate::report::{Reporter, Stop, tell};
+use crate::{input, signals, tune};
 use case::{Case, NAMES};
 use figures::{Measured, ratios};
 use inspection::Looked;
@@ -65,8 +66,8 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with = "projection")]
     inspect: bool,
     /// Measures kernels of one's own: a WGSL file of DIR runs in the place of the one
-    /// of that name which `shaders --adapter NAME --out DIR` writes for the same shape
-    /// and rules, if a plan has it.
+    /// of that name which `shaders --out DIR` writes for the same shape, rules and
+    /// adapter, if a plan has it.
     /// Results are not compared, so that parts can be taken out to see what they cost.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["compare", "inspect"])]
     shaders: Option<PathBuf>,
@@ -78,7 +79,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 100)]
     runs: u32,
     /// Seconds after which no further run of a kernel is begun.
-    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
     /// Processes; the best of each figure counts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -96,6 +97,9 @@ pub struct BenchArgs {
     /// Measures in this process and prints what one process found.
     #[arg(long, hide = true)]
     one_process: bool,
+    /// Ends when its standard input does, that is with the process that began it.
+    #[arg(long, hide = true)]
+    end_with_stdin: bool,
 }
 
 fn case_names() -> clap::builder::PossibleValuesParser {
@@ -173,7 +177,8 @@ impl BenchArgs {
     fn child(&self, case: &Case, warned: &mut HashSet<String>) -> Result<Measured, Stop> {
         let program = std::env::current_exe().map_err(|e| format!("this program: {e}"))?;
         let mut child = Command::new(program);
-        child.args(["bench", "--one-process"]).args(case.flags());
+        child.args(["bench", "--one-process", "--end-with-stdin"]);
+        child.args(case.flags());
         child.args(["--runs", &self.runs.to_string()]);
         child.args(["--seconds", &self.seconds.to_string()]);
         for kernel in &self.kernel {
@@ -200,8 +205,14 @@ impl BenchArgs {
         // So that a first dispatch compiles: Mesa's cache, and NVIDIA's.
         child.env("MESA_SHADER_CACHE_DISABLE", "1");
         child.env("__GL_SHADER_DISK_CACHE", "0");
-        let output = child.stderr(Stdio::piped()).output();
-        let output = output.map_err(|e| format!("this program again: {e}"))?;
+        child.stdin(Stdio::piped());
+        child.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let failed = |e| format!("this program again: {e}");
+        let mut child = child.spawn().map_err(failed)?;
+        // Open until this process ends, and the child ends with it.
+        let held = child.stdin.take();
+        let output = child.wait_with_output().map_err(failed)?;
+        drop(held);
         if !output.status.success() {
             let errors = String::from_utf8_lossy(&output.stderr);
             let errors = errors.trim().trim_start_matches("error: ");
@@ -211,7 +222,7 @@ impl BenchArgs {
         let text = String::from_utf8_lossy(&output.stderr);
         for line in text.lines().filter(|line| line.starts_with("warning: ")) {
             if !warned.contains(line) {
-                eprintln!("{line}");
+                tell(line);
                 warned.insert(line.to_owned());
             }
         }
@@ -244,6 +255,9 @@ pub fn bench(args: &BenchArgs) -> Result<ExitCode, Stop> {
         }
     }
     let texts = args.shaders.as_deref().map(texts).transpose()?;
+    if args.end_with_stdin {
+        signals::end_with_stdin().map_err(|e| format!("a thread: {e}"))?;
+    }
     if args.one_process {
         let reporter = Reporter::spinning();
         let attention = args.attention(texts.as_ref())?;
@@ -321,7 +335,7 @@ fn texts(dir: &Path) -> Result<Texts, Stop> {
             let reason = "`shaders --out` writes no file of that name";
             return Err(format!("--shaders: {}: {reason}", path.display()).into());
         }
-        let text = fs::read_to_string(&path);
+        let text = input::text(&path);
         let text = text.map_err(|e| format!("--shaders: {}: {e}", path.display()))?;
         texts.insert(stem.into_owned(), text);
     }

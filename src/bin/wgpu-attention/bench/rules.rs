@@ -12,6 +12,7 @@ use wgpu_attention::{
 
 use super::case::Case;
 use super::clock::Clock;
+use crate::memory;
 use crate::report::Stop;
 
 /// A rule, as the command line takes it.
@@ -106,7 +107,9 @@ fn packed(kept: &[u8], kv_len: usize) -> Vec<u32> {
 }
 
 impl Lists {
-    pub fn new(case: &Case) -> Lists {
+    /// # Errors
+    /// [`Error::HostMemory`].
+    pub fn new(case: &Case) -> Result<Lists, Error> {
         let mut lists = Lists {
             pairs: [1, 1, case.q_len, case.kv_len],
             ..Lists::default()
@@ -118,29 +121,31 @@ impl Lists {
                 Rule::Softcap => {}
                 Rule::Alibi => {
                     let slope = |h: usize| (-8.0 * h as f32 / case.heads as f32).exp2();
-                    lists.slopes = (1..=case.heads).map(slope).collect();
+                    let slopes = (1..=case.heads).map(slope);
+                    lists.slopes = memory::collected("slopes", case.heads, slopes)?;
                 }
                 Rule::MaskBytes | Rule::MaskBits => {
-                    let kept = |_| u8::from(rng.random_range(0..8) > 0);
-                    let kept: Vec<u8> = (0..count).map(kept).collect();
+                    let kept = std::iter::repeat_with(|| u8::from(rng.random_range(0..8) > 0));
+                    let kept: Vec<u8> = memory::collected("mask", count, kept)?;
                     match rule {
                         Rule::MaskBits => lists.mask_bits = packed(&kept, case.kv_len),
                         _ => lists.mask = kept,
                     }
                 }
                 Rule::Bias => {
-                    lists.bias = StandardNormal.sample_iter(&mut rng).take(count).collect();
+                    let normal = StandardNormal.sample_iter(&mut rng);
+                    lists.bias = memory::collected("bias", count, normal)?;
                 }
                 Rule::Segments => {
-                    let ids = |len: usize, batch: usize| -> Vec<u32> {
+                    let ids = |len: usize, batch: usize| -> Result<Vec<u32>, Error> {
                         let id = |n: usize| (n % len * SEQUENCES / len) as u32;
-                        (0..batch * len).map(id).collect()
+                        memory::collected("segments", batch * len, (0..batch * len).map(id))
                     };
-                    lists.segments = [ids(case.q_len, case.batch), ids(case.kv_len, case.batch)];
+                    lists.segments = [ids(case.q_len, case.batch)?, ids(case.kv_len, case.batch)?];
                 }
             }
         }
-        lists
+        Ok(lists)
     }
 
     /// Adds them to what the oracle takes.

@@ -9,28 +9,31 @@ use crate::report::Stop;
 #[derive(Debug, Default, PartialEq, Args)]
 #[group(id = "shape", multiple = true)]
 pub struct Shape {
+    /// Batch entries [default: 1].
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
-    /// Query heads.
+    /// Query heads [default: 8].
     #[arg(long, value_name = "N")]
     heads: Option<usize>,
     /// Key and value heads [default: as many as query heads].
     #[arg(long, value_name = "N")]
     kv_heads: Option<usize>,
+    /// Queries [default: 512].
     #[arg(long, value_name = "N")]
     q_len: Option<usize>,
     /// Keys [default: as many as queries].
     #[arg(long, value_name = "N")]
     kv_len: Option<usize>,
+    /// Width of a query and a key [default: 64].
     #[arg(long, value_name = "N")]
     head_dim: Option<usize>,
-    /// Width of a value [default: head_dim].
+    /// Width of a value [default: that of a key].
     #[arg(long, value_name = "N")]
     v_dim: Option<usize>,
-    /// Storage type.
+    /// Storage type of query and output [default: f32].
     #[arg(long)]
     dtype: Option<Storage>,
-    /// Storage type of key and value [default: dtype].
+    /// Storage type of key and value [default: that of the query].
     #[arg(long)]
     kv_dtype: Option<Storage>,
     /// Query i sees keys up to its own position only; the last query stands at

@@ -6,7 +6,6 @@ mod colour;
 #[cfg(test)]
 mod faults;
 mod legend;
-mod metadata;
 mod picture;
 mod request;
 mod scale;
@@ -25,14 +24,16 @@ use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use crate::backend::{Backend, BackendArgs};
+use crate::call::{self, Call};
 use crate::case::File;
 use crate::inspect::canvas::Canvas;
 use crate::inspect::scale::Scale;
 use crate::inspect::sheet::{About, Small};
 use crate::layer::{SourceArgs, TensorPath, layers_of};
-use crate::output;
-use crate::report::{Reporter, Stop};
+use crate::options::{self, OptionArgs};
+use crate::report::{Reporter, Stop, tell};
 use crate::run::range;
+use crate::{metadata, output};
 
 pub use request::{Request, Selection};
 
@@ -42,13 +43,13 @@ pub use request::{Request, Selection};
 /// row of these as shares of its sum: a large weight on a short value vector adds
 /// next to nothing to the output. Below are the rows where the two disagree most.
 /// FILE is a case as `check` reads it, or holds Q, K, V and what else `run`
-/// reads; its metadata gives the options and, as `tokens` (JSON, a list of
-/// strings a batch entry), the names of the keys. With --input FILE is a
+/// reads, by the same rule for options: flags, then the file's metadata. The metadata
+/// `tokens` (JSON, a list of strings a batch entry) names the keys. With --input FILE is a
 /// checkpoint as `layer` reads it, and the metadata that of the input's file.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true, group = ArgGroup::new("which").required(true))]
 pub struct InspectArgs {
-    /// Safetensors file.
+    /// Safetensors or .npz file.
     file: PathBuf,
     /// The query head; A..B: the heads from A to before B, small, on one sheet.
     #[arg(long, value_name = "H|A..B", group = "which", value_parser = heads)]
@@ -87,6 +88,11 @@ pub struct InspectArgs {
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
+    options: OptionArgs,
+    /// Takes F64 elements, rounded to F32.
+    #[arg(long, conflicts_with = "input")]
+    f64_as_f32: bool,
+    #[command(flatten)]
     backend: BackendArgs,
 }
 
@@ -100,7 +106,10 @@ enum Format {
 pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     // Whatever can be refused is refused before anything is computed.
     let target = args.target()?;
-    let request = args.request()?;
+    let Asked {
+        request,
+        understood,
+    } = args.request()?;
     let sheet = args.is_sheet();
     if sheet && target.is_some() {
         sheet::check(request.heads.len(), request.rows.len(), request.dims.kv_len)?;
@@ -113,9 +122,12 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
     let mut documents = Vec::new();
     let mut texts = Vec::new();
     let mut drawn = None;
+    let mut kernel = None;
     for heads in request.heads_at_once() {
         reporter.doing(format!("heads {heads:?} on {ran_on}"));
-        for view in request.read(&backend, heads)? {
+        let (views, of) = request.read(&backend, heads)?;
+        kernel = of;
+        for view in views {
             let rows = scores::rows(&view);
             let scores = scores::head(&view, &rows);
             if args.json {
@@ -163,6 +175,8 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
         let document = json!({
             "file": args.file.display().to_string(),
             "ran_on": ran_on,
+            "kernel": kernel,
+            "understood": understood.json,
             "batch": request.batch,
             "rows": [request.rows.start, request.rows.end],
             "keys": request.dims.kv_len,
@@ -173,6 +187,13 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
         reporter.line(format!("{document:#}"))?;
         return Ok(ExitCode::SUCCESS);
     }
+    for line in understood.lines {
+        reporter.line(line)?;
+    }
+    if let Some(kernel) = kernel {
+        reporter.line(format!("kernel   {kernel}"))?;
+    }
+    reporter.line(format!("ran on   {ran_on}"))?;
     for line in texts {
         reporter.line(line)?;
     }
@@ -184,24 +205,52 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
 
 /// Draws a head on `backend` and writes it to `target` as a PNG.
 pub fn draw_head(request: &Request, backend: &Backend, target: &Path) -> Result<(), Stop> {
-    for view in request.read(backend, request.heads.clone())? {
+    for view in request.read(backend, request.heads.clone())?.0 {
         let canvas = picture::draw(&view, &request.title, None)?;
         output::write(target, &canvas.png()?).map_err(|e| format!("{}: {e}", target.display()))?;
     }
     Ok(())
 }
 
+/// What is to be looked at, and what was read of it.
+struct Asked {
+    request: Request,
+    understood: Understood,
+}
+
+/// Sizes and options, for people and as JSON.
+struct Understood {
+    lines: Vec<String>,
+    json: serde_json::Value,
+}
+
 impl InspectArgs {
-    fn request(&self) -> Result<Request, String> {
+    fn request(&self) -> Result<Asked, String> {
         let (path, selection) = (&self.file, self.selection());
         let named = |e: String| format!("{}: {e}", path.display());
         let Some(input) = &self.input else {
-            let request = File::read(path).and_then(|file| {
-                let request = Request::new(&file, path, &selection)?;
-                warn(path, metadata::doubts(&file));
-                Ok(request)
+            let asked = File::read_with(path, self.f64_as_f32).and_then(|file| {
+                let call = Call::of(&file, self.source.common(), &self.options)?;
+                let dims = call.dims(&call.problem.inputs()?)?;
+                if let Some(hint) = call.doubt(&dims) {
+                    tell(hint);
+                }
+                let mut lines = vec![call::describe(&dims, &call.problem)];
+                lines.extend(call.settled.describe(dims.qk_dim));
+                let understood = Understood {
+                    lines,
+                    json: json!({
+                        "sizes": call::sizes(&dims),
+                        "options": call.settled.json(dims.qk_dim),
+                    }),
+                };
+                let request = Request::of(call.problem, &file, path, &selection)?;
+                Ok(Asked {
+                    request,
+                    understood,
+                })
             });
-            return request.map_err(|e| match layers_of(path) {
+            return asked.map_err(|e| match layers_of(path) {
                 // A checkpoint; a case has its operands under names of their own.
                 Some(layers) => named(format!(
                     "{e}; --input says what an attention layer of this checkpoint is given, \
@@ -210,12 +259,31 @@ impl InspectArgs {
                 None => named(e),
             });
         };
+        if let Some(flag) = self.options.given() {
+            return Err(format!(
+                "{flag}: not with --input, whose model gives the options"
+            ));
+        }
         let loaded = self.source.load(path, input)?;
+        let dims = loaded.dims.attention;
+        let mut lines = loaded.describe();
+        lines.push(format!("problem  {}", call::sizes(&dims)));
+        let understood = Understood {
+            lines,
+            json: json!({
+                "sizes": call::sizes(&dims),
+                "options": options::json(&loaded.layer.options, dims.qk_dim),
+            }),
+        };
         let mut about = File::default();
         about.metadata.extend(input.metadata()?);
         warn(&input.file, metadata::doubts(&about));
         (about.metadata).insert("source".to_owned(), loaded.found.prefix);
-        Request::of(loaded.layer.attention()?, &about, path, &selection)
+        let request = Request::of(loaded.layer.attention()?, &about, path, &selection)?;
+        Ok(Asked {
+            request,
+            understood,
+        })
     }
 
     /// Whether several heads are shown together.
@@ -293,7 +361,7 @@ fn scale_max(text: &str) -> Result<Scale, String> {
 
 fn warn(path: &Path, doubts: Vec<String>) {
     for doubt in doubts {
-        eprintln!("warning: {}: {doubt}", path.display());
+        tell(format!("warning: {}: {doubt}", path.display()));
     }
 }
 

@@ -42,9 +42,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// The call of `file`; checks `selection`. The name of `path` becomes the title.
+    /// The call of the case `file`; checks `selection`. The name of `path` becomes the
+    /// title.
     pub fn new(file: &File, path: &Path, selection: &Selection) -> Result<Request, String> {
-        Request::of(suites::to_look_at(file)?, file, path, selection)
+        Request::of(suites::case_call(file)?, file, path, selection)
     }
 
     /// The same of `problem`; only the metadata of `file` is read.
@@ -107,8 +108,12 @@ impl Request {
         firsts.map(move |first| first..(first + most).min(end))
     }
 
-    /// Reads `heads`.
-    pub fn read(&self, backend: &Backend, heads: Range<usize>) -> Result<Vec<HeadView>, Stop> {
+    /// Reads `heads`; also gives the kernel of the forward pass behind them, if any.
+    pub fn read(
+        &self,
+        backend: &Backend,
+        heads: Range<usize>,
+    ) -> Result<(Vec<HeadView>, Option<String>), Stop> {
         view::read(backend, self, heads)
     }
 }

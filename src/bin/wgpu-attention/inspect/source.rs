@@ -6,7 +6,7 @@ use wgpu_attention::{
     gram_matrices,
 };
 
-use crate::backend::Backend;
+use crate::backend::{Backend, kernel_of, narrow};
 
 /// Where probabilities come from: the CPU path never holds any, so that the oracle
 /// stands in for it.
@@ -59,6 +59,14 @@ impl<'a> Source<'a> {
         })
     }
 
+    /// The kernel of the forward pass, with the reason for it.
+    pub fn kernel(&self) -> Result<Option<String>, Error> {
+        match self {
+            Source::Gpu(uploaded) => Ok(Some(kernel_of(&uploaded.forward_plan()?))),
+            Source::Oracle { .. } => Ok(None),
+        }
+    }
+
     /// A quantity of chosen pairs.
     pub fn pairs(&self, pairs: &Pairs) -> Result<Vec<f32>, Error> {
         match self {
@@ -72,7 +80,7 @@ impl<'a> Source<'a> {
                 let norms = Tensor::f32(norms, *shape)?;
                 let (stats, dtype) = (Stats::RowState, DType::F32);
                 let found = reference::pairs(inputs, options, stats, Some(&norms), pairs, dtype)?;
-                Ok(found.values.iter().map(|&x| x as f32).collect())
+                narrow("pairs", &found.values)
             }
         }
     }
@@ -93,5 +101,5 @@ fn norms(
             reference::value_norms_through(&inputs.value, &gram)?
         }
     };
-    Ok(norms.values.iter().map(|&x| x as f32).collect())
+    narrow("norms", &norms.values)
 }

@@ -11,6 +11,7 @@ use crate::backend::Backend;
 use crate::case::File;
 use crate::inspect::request::Request;
 use crate::inspect::source::Source;
+use crate::memory;
 use crate::report::Stop;
 
 /// Pairs of query and key of a head that are held at once, at most.
@@ -170,7 +171,7 @@ pub fn read(
     backend: &Backend,
     request: &Request,
     heads: Range<usize>,
-) -> Result<Vec<HeadView>, Stop> {
+) -> Result<(Vec<HeadView>, Option<String>), Stop> {
     let Request {
         problem,
         batch,
@@ -229,19 +230,21 @@ pub fn read(
         inputs.offsets.map(|offsets| offsets[batch]),
     );
     let size = rows.len() * keys;
+    let kernel = source.kernel()?;
     let scale = options.scale_for(dims.qk_dim);
-    let of_head = |all: &[f32], at: usize| all[at * size..(at + 1) * size].to_vec();
+    let of_head =
+        |all: &[f32], at: usize| memory::copied("pairs", &all[at * size..(at + 1) * size]);
     let views = heads.clone().enumerate().map(|(at, head)| {
-        let visible: Vec<bool> = (masked[at * size..(at + 1) * size].iter())
-            .map(|&score| score != f32::NEG_INFINITY)
-            .collect();
+        let visible =
+            (masked[at * size..(at + 1) * size].iter()).map(|&score| score != f32::NEG_INFINITY);
+        let visible = memory::collected("pairs", size, visible)?;
         let effect = without_scale
             .as_ref()
             .map(|[scores, weights]| -> Result<_, Error> {
-                let scores = of_head(scores, at);
+                let scores = of_head(scores, at)?;
                 let seen = scores.iter().zip(&visible).filter(|(_, seen)| **seen);
                 let scores: Vec<f32> = seen.map(|(&score, _)| score).collect();
-                let weights = of_head(weights, at);
+                let weights = of_head(weights, at)?;
                 let saturated = Weights::new(&weights, [rows.len(), keys])?.saturated(SATURATED)?;
                 Ok(ScaleEffect {
                     scale: f64::from(scale),
@@ -259,14 +262,15 @@ pub fn read(
             offset: visibility.offset,
             sink: inputs.sinks.is_some(),
             tokens: request.tokens.clone(),
-            weights: of_head(&weights, at),
-            contributions: of_head(&contributions, at),
+            weights: of_head(&weights, at)?,
+            contributions: of_head(&contributions, at)?,
             through,
             visible,
             scale: effect.transpose()?,
         })
     });
-    views.collect()
+    let views: Result<Vec<HeadView>, Stop> = views.collect();
+    Ok((views?, kernel))
 }
 
 /// Heads that are read together: as many as stay within [`MAX_PAIRS`].

@@ -37,7 +37,7 @@ impl Config {
         let mut sources = vec![("metadata".to_owned(), metadata.collect())];
         if let Some(path) = file(checkpoint, given) {
             let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-            let text = std::fs::read_to_string(&path).map_err(|e| named(&e))?;
+            let text = crate::input::text(&path).map_err(|e| named(&e))?;
             let config = serde_json::from_str(&text).map_err(|e| named(&e))?;
             sources.push((path.display().to_string(), config));
         }

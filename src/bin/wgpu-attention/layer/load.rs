@@ -4,6 +4,7 @@ use crate::array::Array;
 use crate::layer::scheme::Scheme;
 use crate::layer::tensors::{Tensors, listed};
 use crate::multi_head::Linear;
+use crate::report::shown;
 
 /// A layer of a checkpoint.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ type Bias = Option<(String, Array)>;
 
 impl Matrix {
     fn expect(&self, shape: [usize; 2], why: &str) -> Result<(), String> {
-        let (name, got) = (&self.name, self.shape);
+        let (name, got) = (shown(&self.name), self.shape);
         match got == shape {
             true => Ok(()),
             false => Err(format!(
@@ -126,7 +127,7 @@ impl Below<'_> {
         match array.dtype() {
             Some(_) => Ok((name, array)),
             None => {
-                let got = array.type_name();
+                let (name, got) = (shown(&name), array.type_name());
                 Err(format!("{name}: expected floats, got {got}"))
             }
         }
@@ -141,7 +142,10 @@ impl Below<'_> {
                 shape: [rows, columns],
                 array,
             }),
-            ref shape => Err(format!("{name}: expected two axes, got shape {shape:?}")),
+            ref shape => {
+                let name = shown(&name);
+                Err(format!("{name}: expected two axes, got shape {shape:?}"))
+            }
         }
     }
 
@@ -151,7 +155,10 @@ impl Below<'_> {
         let got = &array.shape;
         match *got == [count] {
             true => Ok((name, array)),
-            false => Err(format!("{name}: expected shape [{count}], got {got:?}")),
+            false => {
+                let name = shown(&name);
+                Err(format!("{name}: expected shape [{count}], got {got:?}"))
+            }
         }
     }
 

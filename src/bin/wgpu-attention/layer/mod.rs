@@ -6,7 +6,6 @@ mod scheme;
 mod source;
 mod tensors;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,9 +13,9 @@ use clap::Args;
 use wgpu_attention::DType;
 
 use crate::backend::BackendArgs;
-use crate::output;
 use crate::report::{Reporter, Stop};
-use crate::run::{OutputDType, stored};
+use crate::run::{OutputDType, stored, write_safetensors};
+use crate::{options, output};
 
 pub use source::SourceArgs;
 pub use tensors::TensorPath;
@@ -77,7 +76,7 @@ pub fn layer(args: &LayerArgs) -> Result<ExitCode, Stop> {
         dims.attention.q_len,
         dims.output_width,
     ];
-    let y = stored(&shape, y, dtype);
+    let y = stored(&shape, y, dtype)?;
     reporter.line(format!("Y        {} {:?}", y.type_name(), y.shape))?;
     reporter.line(format!("ran on   {}", backend.describe()))?;
     let milliseconds = |n: usize| times[n].as_secs_f64() * 1e3;
@@ -94,12 +93,10 @@ pub fn layer(args: &LayerArgs) -> Result<ExitCode, Stop> {
             "version": env!("CARGO_PKG_VERSION"),
             "ran_on": backend.describe(),
             "layer": loaded.found.prefix,
-            "options": format!("{:?}", layer.options),
+            "options": options::json(&layer.options, dims.attention.qk_dim),
         });
-        let metadata = HashMap::from([("wgpu-attention".to_owned(), about.to_string())]);
-        let failed = |e: String| format!("{}: {e}", path.display());
-        let bytes = safetensors::serialize([("Y", &y)], Some(metadata));
-        output::write(&target, &bytes.map_err(|e| failed(e.to_string()))?).map_err(failed)?;
+        write_safetensors(&target, &[("Y".to_owned(), y)], &about)
+            .map_err(|e| format!("{}: {e}", path.display()))?;
         reporter.line(format!("{}: written", path.display()))?;
     }
     Ok(ExitCode::SUCCESS)

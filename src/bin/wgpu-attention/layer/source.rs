@@ -11,6 +11,8 @@ use crate::layer::load::{self, Found, Part};
 use crate::layer::scheme::{self, Scheme};
 use crate::layer::tensors::{TensorPath, Tensors};
 use crate::multi_head::Layer;
+use crate::options::CommonFlags;
+use crate::report::shown;
 
 /// Which layer, and what attention takes besides X.
 #[derive(Debug, Args)]
@@ -36,10 +38,10 @@ pub struct SourceArgs {
     #[arg(long, value_name = "FILE", requires = "input")]
     config: Option<PathBuf>,
     /// Token i sees tokens up to itself only.
-    #[arg(long, requires = "input")]
+    #[arg(long)]
     causal: bool,
     /// Factor on q.k [default: 1/sqrt(head_dim)].
-    #[arg(long, requires = "input")]
+    #[arg(long)]
     scale: Option<f32>,
 }
 
@@ -54,6 +56,14 @@ pub struct Loaded {
 }
 
 impl SourceArgs {
+    /// The flags that a file of bare operands heeds too.
+    pub fn common(&self) -> CommonFlags {
+        CommonFlags {
+            scale: self.scale,
+            causal: CommonFlags::causal(self.causal, false),
+        }
+    }
+
     /// Every file that [`SourceArgs::load`] reads.
     pub fn files(&self, checkpoint: &Path, input: &TensorPath) -> Vec<PathBuf> {
         let tensors = [Some(input), self.context.as_ref(), self.mask.as_ref()];
@@ -123,7 +133,7 @@ impl SourceArgs {
             dims,
             found,
             heads_from,
-            input: input_name,
+            input: shown(&input_name),
         })
     }
 }
@@ -131,19 +141,19 @@ impl SourceArgs {
 /// Rows for `part` to take, (B, N, width), and what the tensor is called.
 fn rows(flag: &str, path: &TensorPath, part: &Part) -> Result<(String, Array), String> {
     let (name, mut array) = path.read(&["X"]).map_err(|e| format!("{flag}: {e}"))?;
-    let width = part.inputs();
+    let (width, shown_name) = (part.inputs(), shown(&name));
     let given = array.shape.clone();
     if let [rows, width] = given[..] {
         array.shape = vec![1, rows, width];
     }
     if array.dtype().is_none() {
         let got = array.type_name();
-        return Err(format!("{flag}: {name}: expected floats, got {got}"));
+        return Err(format!("{flag}: {shown_name}: expected floats, got {got}"));
     }
     match array.shape[..] {
         [_, _, last] if last == width => Ok((name, array)),
         _ => Err(format!(
-            "{flag}: {name}: expected shape [B, N, {width}], as {} takes rows of width {width}, \
+            "{flag}: {shown_name}: expected shape [B, N, {width}], as {} takes rows of width {width}, \
              got {given:?}",
             part.weight
         )),
@@ -153,7 +163,7 @@ fn rows(flag: &str, path: &TensorPath, part: &Part) -> Result<(String, Array), S
 /// A mask of bytes and four axes; two are those of batch and keys.
 fn mask(path: &TensorPath) -> Result<Array, String> {
     let (name, mut array) = path.read(&["attn_mask", "attention_mask"])?;
-    let named = |e: String| format!("--mask: {name}: {e}");
+    let named = |e: String| format!("--mask: {}: {e}", shown(&name));
     match array.shape[..] {
         [batch, keys] => array.shape = vec![batch, 1, 1, keys],
         [_, _, _, _] => {}
@@ -229,7 +239,7 @@ impl Loaded {
         } = &self.found;
         let at = match &prefix[..] {
             "" => String::new(),
-            prefix => format!("{prefix}, "),
+            prefix => format!("{}, ", shown(prefix)),
         };
         let mut lines = vec![format!("layer    {at}by the names of {}", scheme.name())];
         // One weight may be those of three projections.
@@ -238,7 +248,7 @@ impl Loaded {
             true => &[("W_QKV", 0), ("W_O", 3)],
             false => &[("W_Q", 0), ("W_K", 1), ("W_V", 2), ("W_O", 3)],
         };
-        let below = |name: &str| name[prefix.len()..].trim_start_matches('.').to_owned();
+        let below = |name: &str| shown(name[prefix.len()..].trim_start_matches('.'));
         for &(matrix, at) in matrices {
             let part = &parts[at];
             let bias = part.bias.as_deref().map_or("no bias".to_owned(), below);

@@ -9,6 +9,8 @@ use std::str::FromStr;
 use safetensors::tensor::{Metadata, TensorView};
 
 use crate::array::Array;
+use crate::report::shown;
+use crate::{input, memory};
 
 /// The longest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
@@ -28,8 +30,7 @@ impl Tensors {
         let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
         let foreign =
             |e: &dyn std::fmt::Display| named(&format_args!("not a safetensors file: {e}"));
-        let mut file = fs::File::open(path).map_err(|e| named(&e))?;
-        let size = file.metadata().map_err(|e| named(&e))?.len();
+        let (mut file, size) = input::open(path).map_err(|e| named(&e))?;
         let mut length = [0; 8];
         file.read_exact(&mut length).map_err(|e| foreign(&e))?;
         let length = u64::from_le_bytes(length);
@@ -70,15 +71,17 @@ impl Tensors {
 
     /// Reads a tensor.
     pub fn read(&self, name: &str) -> Result<Array, String> {
-        let named = |e: &dyn std::fmt::Display| format!("{name}: {e}");
+        let named = |e: &dyn std::fmt::Display| format!("{}: {e}", shown(name));
         let Some(info) = self.header.info(name) else {
-            return Err(format!("no tensor {name}; {}", self.near(name)));
+            return Err(format!("no tensor {}; {}", shown(name), self.near(name)));
         };
         let (first, end) = info.data_offsets;
         let mut file = &self.file;
         file.seek(SeekFrom::Start(self.start + first as u64))
             .map_err(|e| named(&e))?;
-        let mut bytes = vec![0; end - first];
+        let mut bytes =
+            memory::reserved("the tensor's bytes", end - first).map_err(|e| named(&e))?;
+        bytes.resize(end - first, 0);
         file.read_exact(&mut bytes).map_err(|e| named(&e))?;
         let view = TensorView::new(info.dtype, info.shape.clone(), &bytes);
         let view = view.map_err(|e| named(&e))?;
@@ -153,10 +156,11 @@ impl TensorPath {
 
 /// Names for a message, the first `most` of them.
 pub fn listed(names: &[String], most: usize) -> String {
-    let shown = names[..most.min(names.len())].join(", ");
+    let first = names[..most.min(names.len())].iter();
+    let first = first.map(|name| shown(name)).collect::<Vec<_>>().join(", ");
     match names.len().checked_sub(most + 1) {
-        None => shown,
-        Some(rest) => format!("{shown} and {} more", rest + 1),
+        None => first,
+        Some(rest) => format!("{first} and {} more", rest + 1),
     }
 }
 
