@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::rounding::{Approx, TINY, U, store};
+use super::rounding::{Approx, SAFETY, TINY, U, store};
 use super::row::Row;
 use super::softmax::Softmax;
 use super::total::times;
@@ -82,11 +82,11 @@ pub(super) struct Weight {
 pub(super) fn weights(row: &Row, softmax: &Softmax, stats: Stats) -> Vec<Weight> {
     let keys = softmax.keys.iter();
     keys.map(|key| {
-        let p = match softmax.lse.value.is_finite() {
-            true => weight(row.masked(key.j), softmax, stats),
-            false => softmax.lse,
-        };
-        let exponent = row.masked(key.j).value - softmax.state[0].value - softmax.state[1].value;
+        let score = row.masked(key.j);
+        let p = softmax
+            .open
+            .unwrap_or_else(|| weight(score, softmax, stats));
+        let exponent = score.value - softmax.state[0].value - softmax.state[1].value;
         Weight {
             j: key.j,
             exponent,
@@ -96,24 +96,42 @@ pub(super) fn weights(row: &Row, softmax: &Softmax, stats: Stats) -> Vec<Weight>
     .collect()
 }
 
-/// exp(score - lse).
+/// exp(score - lse). A score that is not known makes no difference to the row (or the
+/// row would be open) and has weight 0.
+///
+/// The exponent is off by the errors of score and statistics, each with the safety
+/// factor. Where those are large the weight is bounded otherwise: the log-sum-exp is
+/// not below the score that entered it, so that a weight is at most exp of twice the
+/// score's error.
 pub(super) fn weight(score: Approx, softmax: &Softmax, stats: Stats) -> Approx {
+    if !score.is_known() {
+        return Approx {
+            value: 0.0,
+            error: TINY,
+        };
+    }
     let [maximum, log_sum] = softmax.state;
     let x = score.value - maximum.value;
+    let rounding = match stats {
+        Stats::RowState => 5.0 * U * log_sum.value.abs(),
+        Stats::Lse => U * softmax.lse.value.abs(),
+    };
     let inherited = match stats {
-        Stats::RowState => maximum.error + log_sum.error + 5.0 * U * log_sum.value.abs(),
-        Stats::Lse => softmax.lse.error + U * softmax.lse.value.abs(),
+        Stats::RowState => maximum.error + log_sum.error,
+        Stats::Lse => softmax.lse.error,
     };
     let exp2 = 6.0 + 4.0 * (x.abs() + log_sum.value.abs()) * std::f64::consts::LOG2_E;
-    let exponent = score.error + inherited + U * (exp2 + 4.0 * x.abs());
-    let p = (x - log_sum.value).exp();
-    let error = match p == 0.0 {
-        true => (x - log_sum.value + exponent).min(0.0).exp(),
-        false => p * exponent.min(700.0).exp_m1(),
+    let own = score.error + maximum.error + rounding + U * (exp2 + 4.0 * x.abs());
+    let e = SAFETY * (own - maximum.error + inherited);
+    let log = x - log_sum.value;
+    let p = log.exp();
+    let error = match e < 0.5 {
+        true => p * e.exp_m1(),
+        false => (log + e).min(2.0 * SAFETY * own).min(700.0).exp(),
     };
     Approx {
         value: p,
-        error: error + TINY,
+        error: error / SAFETY + TINY,
     }
 }
 

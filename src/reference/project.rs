@@ -88,7 +88,8 @@ fn dot(x: &[f64], errors: Option<&[f64]>, w: &[f64]) -> Approx {
         inputs += x.abs() + w.abs();
         inherited += errors.map_or(0.0, |errors| errors[k] * w.abs());
     }
-    if inherited == f64::INFINITY {
+    // An unknown input makes it infinite, or NaN where its weight is 0.
+    if !inherited.is_finite() {
         return Approx::UNDETERMINED;
     }
     if inputs.is_nan() {

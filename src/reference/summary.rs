@@ -2,7 +2,7 @@
 
 use super::StageExpected;
 use super::inspect::{KeyNorms, Weight, norm, of_region, weight, weights};
-use super::rounding::{Approx, TINY, U, accumulation, store};
+use super::rounding::{Approx, SAFETY, TINY, U, accumulation, store};
 use super::row::Row;
 use super::softmax::Softmax;
 use super::total::{Total, times};
@@ -190,10 +190,10 @@ pub fn received(
 }
 
 fn sink_mass(row: &Row, softmax: &Softmax, stats: Stats) -> Approx {
-    match row.sink() {
-        None => Approx::exact(0.0),
-        Some(_) if !softmax.lse.value.is_finite() => softmax.lse,
-        Some(sink) => weight(Approx::exact(sink), softmax, stats),
+    match (row.sink(), softmax.open) {
+        (None, _) => Approx::exact(0.0),
+        (Some(_), Some(open)) => open,
+        (Some(sink), None) => weight(Approx::exact(sink), softmax, stats),
     }
 }
 
@@ -222,11 +222,13 @@ fn entropy(all: &[Weight]) -> Approx {
         let log = (w.p.value / m).max(d).ln().abs();
         d * (log + value.abs() + 1.0)
     });
-    let size = logs.magnitude / m;
+    let most = (all.len() as f64).ln();
+    let moved = moved.sum::<f64>().min(value.max(most - value) / SAFETY);
+    let size = logs.magnitude / m + moved;
     let sums = accumulation(logs.terms, logs.in_order / m, size);
     Approx {
         value,
-        error: moved.sum::<f64>() + U * (sums + 8.0 * size + 4.0 * m.ln().abs() + 8.0),
+        error: moved + U * (sums + 8.0 * size + 4.0 * m.ln().abs() + 8.0),
     }
 }
 
@@ -237,6 +239,10 @@ fn moments(scores: impl Iterator<Item = Approx> + Clone) -> (Approx, Approx) {
     scores.clone().for_each(|s| sum.push(s));
     if sum.terms == 0 {
         return (Approx::exact(0.0), Approx::exact(0.0));
+    }
+    if scores.clone().any(|s| !s.is_known() && !s.value.is_nan()) {
+        // Infinities may meet, in the mean or in a difference from it.
+        return (Approx::UNDETERMINED, Approx::UNDETERMINED);
     }
     let n = sum.terms as f64;
     let mean = sum.approx().map(|value, error| Approx {
