@@ -83,9 +83,10 @@ pub(super) fn weights(row: &Row, softmax: &Softmax, stats: Stats) -> Vec<Weight>
     let keys = softmax.keys.iter();
     keys.map(|key| {
         let score = row.masked(key.j);
-        let p = softmax
-            .open
-            .unwrap_or_else(|| weight(score, softmax, stats));
+        let p = match softmax.open {
+            Some(_) => key.probability,
+            None => weight(score, softmax, stats),
+        };
         let exponent = score.value - softmax.state[0].value - softmax.state[1].value;
         Weight {
             j: key.j,

@@ -284,14 +284,15 @@ impl Row<'_> {
 
 impl Softmax {
     /// Of a row without a visible key, or with scores that decide about all by themselves.
-    fn without_scores(
-        scores: Vec<(usize, Approx)>,
-        lse: Approx,
-        open: Option<Approx>,
-    ) -> Softmax {
-        let key = |(j, _)| Key {
+    fn without_scores(scores: Vec<(usize, Approx)>, lse: Approx, open: Option<Approx>) -> Softmax {
+        // Beside a NaN a key whose score is -inf may be treated like an excluded one.
+        let of_score = |score: Approx| match score.value == f64::NEG_INFINITY {
+            true => Approx::UNDETERMINED,
+            false => open.unwrap_or(lse),
+        };
+        let key = |(j, score)| Key {
             j,
-            probability: open.unwrap_or(lse),
+            probability: of_score(score),
             weight_error: 0.0,
             most: 1.0,
             least: 0.0,
