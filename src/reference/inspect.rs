@@ -10,12 +10,13 @@ use std::ops::Range;
 
 use super::rounding::{Approx, SAFETY, TINY, U, store};
 use super::row::Row;
-use super::softmax::Softmax;
+use super::softmax::{Key, Softmax};
 use super::total::times;
 use super::{StageExpected, stage_of_row};
 use crate::error::{Error, Result};
 use crate::host::{DType, Dims, Inputs, Tensor};
 use crate::inspect::{Pairs, Quantity};
+use crate::memory::{collected, filled};
 use crate::options::Options;
 use crate::problem::Region;
 use crate::stage::Stage;
@@ -28,7 +29,7 @@ pub type KeyNorms<'a> = Tensor<'a>;
 /// statistics of the kind `stats`.
 ///
 /// # Errors
-/// As [`Inputs::validate`], and [`Error::Value`] if a range does not fit or norms
+/// As [`forward`](super::forward), and [`Error::Value`] if a range does not fit or norms
 /// are missing.
 pub fn pairs(
     inputs: &Inputs,
@@ -41,19 +42,19 @@ pub fn pairs(
     let dims = inputs.validate(options)?;
     pairs.region.check(&dims)?;
     check_keys(&pairs.keys, &dims)?;
-    let mut expected = StageExpected {
-        values: Vec::new(),
-        bound: Vec::new(),
-    };
+    let [batches, heads, rows] = pairs.region.lens();
+    let shape = [batches, heads, rows, pairs.keys.len()];
+    let mut expected = StageExpected::room("pairs", &shape)?;
     for [b, h, i] in of_region(&pairs.region) {
-        let row = Row::new(inputs, options, b, h, i);
+        let row = Row::new(inputs, options, b, h, i)?;
         let line = match pairs.quantity {
             Quantity::Stage(stage) if stage != Stage::Probabilities => {
-                stage_of_row(&row, stage, dims.kv_len)
+                stage_of_row(&row, stage, dims.kv_len)?
             }
             quantity => {
-                let mut line = vec![Approx::exact(0.0); dims.kv_len];
-                for Weight { j, p, .. } in weights(&row, &row.softmax(), stats) {
+                let zero = Approx::exact(0.0);
+                let mut line = filled("weights of a row", &[dims.kv_len], zero)?;
+                for Weight { j, p, .. } in weights(&row, &row.softmax()?, stats)? {
                     line[j] = match quantity {
                         Quantity::Contribution => times(p, norm(norms, &dims, [b, h, j])?),
                         Quantity::Stage(_) => p,
@@ -63,9 +64,7 @@ pub fn pairs(
             }
         };
         for approx in &line[pairs.keys.clone()] {
-            let (value, bound) = store(*approx, out);
-            expected.values.push(value);
-            expected.bound.push(bound);
+            expected.push(store(*approx, out));
         }
     }
     Ok(expected)
@@ -79,9 +78,8 @@ pub(super) struct Weight {
 }
 
 /// The weights of the visible keys, in order, from rounded statistics.
-pub(super) fn weights(row: &Row, softmax: &Softmax, stats: Stats) -> Vec<Weight> {
-    let keys = softmax.keys.iter();
-    keys.map(|key| {
+pub(super) fn weights(row: &Row, softmax: &Softmax, stats: Stats) -> Result<Vec<Weight>> {
+    let of_key = |key: &Key| {
         let score = row.masked(key.j);
         let p = match softmax.open {
             Some(_) => key.probability,
@@ -93,8 +91,8 @@ pub(super) fn weights(row: &Row, softmax: &Softmax, stats: Stats) -> Vec<Weight>
             exponent,
             p,
         }
-    })
-    .collect()
+    };
+    collected("weights of a row", softmax.keys.iter().map(of_key))
 }
 
 /// exp(score - lse). A score that is not known makes no difference to the row (or the
@@ -165,12 +163,11 @@ fn check_keys(keys: &Range<usize>, dims: &Dims) -> Result<()> {
 }
 
 /// Batch entry, head and row of every row of a region, in order.
-pub(super) fn of_region(region: &Region) -> Vec<[usize; 3]> {
-    let mut all = Vec::new();
-    for b in region.batches.clone() {
-        for h in region.heads.clone() {
-            all.extend(region.rows.clone().map(|i| [b, h, i]));
-        }
-    }
-    all
+pub(super) fn of_region(region: &Region) -> impl Iterator<Item = [usize; 3]> {
+    let (heads, rows) = (region.heads.clone(), region.rows.clone());
+    region.batches.clone().flat_map(move |b| {
+        let rows = rows.clone();
+        let heads = heads.clone();
+        heads.flat_map(move |h| rows.clone().map(move |i| [b, h, i]))
+    })
 }

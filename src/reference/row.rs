@@ -2,8 +2,10 @@
 
 use super::rounding::{Approx, MAX, OVERFLOW, SAFETY, TINY, U, accumulation};
 use super::visibility_of;
+use crate::error::Result;
 use crate::host::{Data, Dims, Inputs, Tensor};
 use crate::mask::Visibility;
+use crate::memory::room;
 use crate::options::Options;
 
 /// A query row and all that it needs to know.
@@ -17,23 +19,31 @@ pub(super) struct Row<'a> {
     h: usize,
     i: usize,
     query: Vec<f64>,
-    inexact: Option<&'a Inexact>,
+    inexact: Option<&'a Inexact<'a>>,
 }
 
 /// How far each element of query, key and value may be away, where an f32
 /// computation made them.
 #[derive(Debug)]
-pub(super) struct Inexact {
-    pub query: Vec<f64>,
-    pub key: Vec<f64>,
-    pub value: Vec<f64>,
+pub(super) struct Inexact<'a> {
+    pub query: &'a [f64],
+    pub key: &'a [f64],
+    pub value: &'a [f64],
 }
 
 impl<'a> Row<'a> {
-    pub fn new(inputs: &'a Inputs, options: &Options, b: usize, h: usize, i: usize) -> Self {
+    pub fn new(
+        inputs: &'a Inputs,
+        options: &Options,
+        b: usize,
+        h: usize,
+        i: usize,
+    ) -> Result<Self> {
         let [batch, q_heads, q_len, qk_dim] = inputs.query.shape();
         let [_, kv_heads, kv_len, _] = inputs.key.shape();
-        Row {
+        let mut query = room("query of a row", &[qk_dim])?;
+        query.extend(vector(&inputs.query, [b, h, i]));
+        Ok(Row {
             inputs,
             softcap: options.softcap.map(f64::from),
             scale: f64::from(options.scale_for(qk_dim)),
@@ -50,13 +60,13 @@ impl<'a> Row<'a> {
             b,
             h,
             i,
-            query: vector(&inputs.query, [b, h, i]).collect(),
+            query,
             inexact: None,
-        }
+        })
     }
 
     /// The row where its operands are known to some accuracy only.
-    pub fn inexact(mut self, inexact: &'a Inexact) -> Self {
+    pub fn inexact(mut self, inexact: &'a Inexact<'a>) -> Self {
         self.inexact = Some(inexact);
         self
     }

@@ -27,6 +27,8 @@
 
 use super::rounding::{Approx, MAX, SAFETY, TINY, U, accumulation};
 use super::row::Row;
+use crate::error::Result;
+use crate::memory::{collected, filled, room};
 
 /// exp of less is 0 in f32, by far.
 const VANISHED: f64 = -120.0;
@@ -62,12 +64,11 @@ pub(super) struct Softmax {
 
 impl Row<'_> {
     /// Softmax over the visible keys and the sink.
-    pub fn softmax(&self) -> Softmax {
+    pub fn softmax(&self) -> Result<Softmax> {
         let sink = self.sink();
-        let scores: Vec<(usize, Approx)> = (0..self.dims.kv_len)
-            .filter(|&j| self.visible(j))
-            .map(|j| (j, self.masked(j)))
-            .collect();
+        let visible = || (0..self.dims.kv_len).filter(|&j| self.visible(j));
+        let mut scores: Vec<(usize, Approx)> = room("scores of a row", &[visible().count()])?;
+        scores.extend(visible().map(|j| (j, self.masked(j))));
         if scores.is_empty() {
             let lse = match sink {
                 Some(value) => Approx {
@@ -105,7 +106,8 @@ impl Row<'_> {
             let error = score.error + U * (exp2 + 2.0 * x.abs() + base + 7.0 * rises);
             (x, SAFETY * error)
         };
-        let exponents: Vec<(f64, f64)> = scores.iter().map(|(_, s)| exponent(*s)).collect();
+        let exponents: Vec<(f64, f64)> =
+            collected("scores of a row", scores.iter().map(|(_, s)| exponent(*s)))?;
         let of_sink = sink.map(|sink| exponent(Approx::exact(sink)));
         let all = || exponents.iter().copied().chain(of_sink);
 
@@ -137,7 +139,8 @@ impl Row<'_> {
             }
         };
         let pairs = scores.iter().zip(&exponents);
-        let mut keys: Vec<Key> = pairs.map(|(&(j, _), &at)| key(j, at)).collect();
+        let weights = pairs.map(|(&(j, _), &at)| key(j, at));
+        let mut keys: Vec<Key> = collected("weights of a row", weights)?;
         let sink = of_sink.map(|at| key(usize::MAX, at));
         let errors = keys.iter().chain(&sink).map(|key| key.weight_error);
         let moved = (SAFETY * errors.sum::<f64>()).min(1.0);
@@ -165,7 +168,7 @@ impl Row<'_> {
         };
         let lse = shift.value + log;
         let rounding = (U * lse.abs()).min(log.abs() + log_sum.error);
-        Softmax {
+        Ok(Softmax {
             keys,
             lse: Approx {
                 value: lse,
@@ -176,25 +179,26 @@ impl Row<'_> {
             sink,
             sum_error,
             moved,
-        }
+        })
     }
 
     /// The Dv values of the output.
-    pub fn output(&self, softmax: &Softmax) -> Vec<Approx> {
+    pub fn output(&self, softmax: &Softmax) -> Result<Vec<Approx>> {
         let columns = self.dims.v_dim;
+        let (what, shape) = ("output of a row", &[columns]);
         if softmax.keys.is_empty() {
-            return vec![Approx::exact(0.0); columns];
+            return filled(what, shape, Approx::exact(0.0));
         }
         if let Some(open) = softmax.open {
-            return vec![open; columns];
+            return filled(what, shape, open);
         }
-        let mut mean = vec![Sum::default(); columns];
+        let mut mean = filled(what, shape, Sum::default())?;
         for key in &softmax.keys {
             for (sum, v) in mean.iter_mut().zip(self.value_of(key.j)) {
                 sum.push(key.probability.value, v);
             }
         }
-        let mut spread = vec![Spread::default(); columns];
+        let mut spread = filled(what, shape, Spread::default())?;
         for key in &softmax.keys {
             let columns = spread.iter_mut().zip(&mean).zip(self.value_of(key.j));
             for ((spread, mean), v) in columns {
@@ -214,7 +218,7 @@ impl Row<'_> {
                 error: error + inherited,
             })
         };
-        (0..columns).map(column).collect()
+        collected(what, (0..columns).map(column))
     }
 
     /// What errors of the values do to a column.
@@ -284,7 +288,11 @@ impl Row<'_> {
 
 impl Softmax {
     /// Of a row without a visible key, or with scores that decide about all by themselves.
-    fn without_scores(scores: Vec<(usize, Approx)>, lse: Approx, open: Option<Approx>) -> Softmax {
+    fn without_scores(
+        scores: Vec<(usize, Approx)>,
+        lse: Approx,
+        open: Option<Approx>,
+    ) -> Result<Softmax> {
         // Beside a NaN a key whose score is -inf may be treated like an excluded one.
         let of_score = |score: Approx| match score.value == f64::NEG_INFINITY {
             true => Approx::UNDETERMINED,
@@ -297,15 +305,15 @@ impl Softmax {
             most: 1.0,
             least: 0.0,
         };
-        Softmax {
-            keys: scores.into_iter().map(key).collect(),
+        Ok(Softmax {
+            keys: collected("weights of a row", scores.into_iter().map(key))?,
             lse,
             state: [lse, Approx::exact(0.0)],
             open,
             sink: None,
             sum_error: 0.0,
             moved: 0.0,
-        }
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use super::total::{Total, times};
 use crate::error::Result;
 use crate::host::{DType, Dims, Inputs};
 use crate::inspect::{DISTANCE_BINS, FIELDS, RowSummary, Rows, TopKey};
+use crate::memory::{filled, room};
 use crate::options::Options;
 use crate::problem::Region;
 use crate::tensor::Stats;
@@ -100,9 +101,11 @@ pub fn rows(
 ) -> Result<Vec<RowExpected>> {
     let dims = inputs.validate(options)?;
     wanted.region.check(&dims)?;
-    let all = of_region(&wanted.region).into_iter();
-    all.map(|at| summary(inputs, options, stats, norms, wanted, &dims, at))
-        .collect()
+    let mut expected = room("rows", &wanted.region.lens())?;
+    for at in of_region(&wanted.region) {
+        expected.push(summary(inputs, options, stats, norms, wanted, &dims, at)?);
+    }
+    Ok(expected)
 }
 
 fn summary(
@@ -114,13 +117,13 @@ fn summary(
     dims: &Dims,
     [b, h, i]: [usize; 3],
 ) -> Result<RowExpected> {
-    let row = Row::new(inputs, options, b, h, i);
-    let softmax = row.softmax();
-    let all = weights(&row, &softmax, stats);
+    let row = Row::new(inputs, options, b, h, i)?;
+    let softmax = row.softmax()?;
+    let all = weights(&row, &softmax, stats)?;
     let (mut mass, mut first, mut contributions) =
         (Total::default(), Total::default(), Total::default());
     let mut bins = [Total::default(); DISTANCE_BINS];
-    let mut keys = Vec::with_capacity(all.len());
+    let mut keys = room("keys of a row", &[all.len()])?;
     for &Weight { j, p, .. } in &all {
         let contribution = match norms {
             Some(_) => times(p, norm(norms, dims, [b, h, j])?),
@@ -171,22 +174,23 @@ pub fn received(
 ) -> Result<StageExpected> {
     let dims = inputs.validate(options)?;
     region.check(&dims)?;
-    let mut totals = Vec::new();
+    let [batches, heads, _] = region.lens();
+    let mut expected = StageExpected::room("received", &[batches, heads, dims.kv_len])?;
     for b in region.batches.clone() {
         for h in region.heads.clone() {
-            let mut of_head = vec![Total::default(); dims.kv_len];
+            let mut of_head = filled("received by a head", &[dims.kv_len], Total::default())?;
             for i in region.rows.clone() {
-                let row = Row::new(inputs, options, b, h, i);
-                for Weight { j, p, .. } in weights(&row, &row.softmax(), stats) {
+                let row = Row::new(inputs, options, b, h, i)?;
+                for Weight { j, p, .. } in weights(&row, &row.softmax()?, stats)? {
                     of_head[j].push(p);
                 }
             }
-            totals.extend(of_head);
+            for total in &of_head {
+                expected.push(store(total.approx(), DType::F32));
+            }
         }
     }
-    let stored = totals.iter().map(|total| store(total.approx(), DType::F32));
-    let (values, bound) = stored.unzip();
-    Ok(StageExpected { values, bound })
+    Ok(expected)
 }
 
 fn sink_mass(row: &Row, softmax: &Softmax, stats: Stats) -> Approx {
