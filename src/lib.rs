@@ -166,6 +166,7 @@ mod kernel;
 mod lists;
 mod loops;
 mod mask;
+mod memory;
 mod modules;
 mod multi_head;
 mod operands;

@@ -65,6 +65,11 @@ impl Window {
     }
 }
 
+/// What WGSL lets a shader divide by: its division is right to 2.5 ulp for divisors from
+/// 2^-126 to 2^126. Past them 1/c overflows, or is subnormal and may be 0.
+const MIN_SOFTCAP: f32 = f32::MIN_POSITIVE;
+const MAX_SOFTCAP: f32 = 1.0 / f32::MIN_POSITIVE;
+
 /// The scalar options of scaled dot-product attention.
 ///
 /// ```
@@ -85,7 +90,9 @@ pub struct Options {
     /// Factor on `q . k`; `None` is `1 / sqrt(Dqk)`. Any finite value, 0 and
     /// negative included.
     pub scale: Option<f32>,
-    /// `s = c * tanh(s / c)` after the scale and before bias and mask; `c > 0`.
+    /// `s = c * tanh(s / c)` after the scale and before bias and mask; `c` from 2^-126
+    /// (1.1754944e-38, the smallest normal f32) to 2^126 (8.507059e37): WGSL says what a
+    /// division by other numbers gives for no device.
     pub softcap: Option<f32>,
     /// Key `j` is visible only if `j <= p`; the diagonal is visible.
     pub causal: bool,
@@ -135,14 +142,15 @@ impl Options {
     /// Checks the values alone.
     ///
     /// # Errors
-    /// A scale that is not finite; a softcap that is not finite and positive.
+    /// A scale that is not finite; a softcap that is not within 2^-126 to 2^126.
     pub fn validate(&self) -> Result<()> {
         if let Some(scale) = self.scale.filter(|scale| !scale.is_finite()) {
             return Err(Error::value("scale", "a finite number", scale));
         }
-        let is_bad = |softcap: &f32| !(softcap.is_finite() && *softcap > 0.0);
+        let is_bad = |softcap: &f32| !(MIN_SOFTCAP..=MAX_SOFTCAP).contains(softcap);
         if let Some(softcap) = self.softcap.filter(is_bad) {
-            return Err(Error::value("softcap", "a finite number above 0", softcap));
+            let expected = format!("{MIN_SOFTCAP:e} (2^-126) to {MAX_SOFTCAP:e} (2^126)");
+            return Err(Error::value("softcap", expected, format!("{softcap:e}")));
         }
         Ok(())
     }

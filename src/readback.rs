@@ -3,6 +3,7 @@
 use futures_intrusive::channel::shared::oneshot_channel;
 
 use crate::error::{Error, Result};
+use crate::memory::room;
 
 /// Reads bytes `0..size` of a `COPY_SRC` buffer, `size` a multiple of 4.
 ///
@@ -51,10 +52,13 @@ pub(crate) async fn read_bytes(
     let view = staging
         .get_mapped_range(..)
         .map_err(|error| message(error.to_string()))?;
-    let bytes = view.to_vec();
+    let bytes = room("bytes of a result", &[view.len()]).map(|mut bytes: Vec<u8>| {
+        bytes.extend_from_slice(&view);
+        bytes
+    });
     drop(view);
     staging.unmap();
-    Ok(bytes)
+    bytes
 }
 
 /// Waits on native backends until everything submitted is done; nothing in a

@@ -30,6 +30,7 @@
 //!    Vaswani et al. 2017, section 3.2.1); any finite value is legal, 0 and
 //!    negative ones too.
 //! 2. With a softcap c: `s = c * tanh(s / c)`; tanh is right to 8 units of `2^-24`.
+//!    c lies within 2^-126 to 2^126, what WGSL lets a shader divide by.
 //! 3. `s += bias`; with ALiBi `s -= slope[h] * |p - j|` (Press et al. 2022, in
 //!    its symmetric form).
 //! 4. Exclusion. A pair is visible only if all rules that are present agree:
@@ -56,6 +57,13 @@
 //! - Lengths given on the host are checked; lengths in a GPU buffer are clamped.
 //! - NaN or infinity in a visible pair reaches that row where the adapter lets
 //!   it (WGSL permits an adapter to assume neither occurs), never another row.
+//! - A visible key whose score is -inf, by overflow or from an infinite query or key,
+//!   has weight 0; after a softcap its score is -c. Where no other key is visible
+//!   and there is no sink, the row is 0/0 and undetermined; with a sink O = 0,
+//!   LSE = sink. Beside a score of +inf O is NaN, and LSE undetermined.
+//! - `slope * |p - j|` may overflow alone: where a bias would bring the sum back into
+//!   range, the score is that sum or -inf.
+//! - Subnormal numbers count as themselves or as 0.
 //!
 //! # Promises
 //!

@@ -6,6 +6,7 @@ use crate::attention::{Attention, Prepared};
 use crate::encode::Workspace;
 use crate::error::{Error, Result};
 use crate::host::{BoolMask, DType, Inputs, MaskData, Outputs, Tensor};
+use crate::memory::collected;
 use crate::operands::Operands;
 use crate::options::Options;
 use crate::pipeline::scoped;
@@ -179,8 +180,7 @@ impl Attention {
             },
             stats: match stats {
                 Some((shape, kind)) => {
-                    let rows = shape.iter().map(|&n| n as u64).product::<u64>();
-                    let bytes = rows * 4 * kind.width() as u64;
+                    let bytes = bytes_of(&shape, 4 * kind.width() as u64);
                     Some((self.empty("lse", bytes, result)?, shape, kind))
                 }
                 None => None,
@@ -191,7 +191,7 @@ impl Attention {
     /// An output that can be read.
     pub(crate) fn store_output(&self, dtype: DType, shape: [usize; 4]) -> Result<Stored> {
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
-        let bytes = shape.iter().map(|&n| n as u64).product::<u64>() * dtype.size();
+        let bytes = bytes_of(&shape, dtype.size());
         Ok(Stored {
             buffer: self.empty("output", bytes, usage)?,
             dtype,
@@ -258,7 +258,7 @@ impl Attention {
         usage: wgpu::BufferUsages,
         mapped_at_creation: bool,
     ) -> Result<wgpu::Buffer> {
-        let size = bytes.next_multiple_of(4).max(4);
+        let size = bytes.checked_next_multiple_of(4).unwrap_or(u64::MAX).max(4);
         let limit = self.caps().max_buffer_size;
         if size > limit {
             return Err(Error::Limit {
@@ -290,15 +290,15 @@ impl Stored {
 
     /// Its elements, widened to f32.
     pub async fn read(&self, attention: &Attention) -> Result<Vec<f32>> {
-        let mut values = widen(&self.read_bytes(attention).await?, self.dtype);
+        let mut values = widen(&self.read_bytes(attention).await?, self.dtype)?;
         values.truncate(self.shape.iter().product());
         Ok(values)
     }
 
     /// Its bytes, padded to whole words.
     pub async fn read_bytes(&self, attention: &Attention) -> Result<Vec<u8>> {
-        let count = self.shape.iter().product::<usize>() as u64;
-        let bytes = (count * self.dtype.size()).next_multiple_of(4);
+        // The buffer was made, so that this is no more than it holds.
+        let bytes = bytes_of(&self.shape, self.dtype.size()).next_multiple_of(4);
         let (device, queue) = (attention.device(), attention.queue());
         read_bytes(device, queue, &self.buffer, bytes).await
     }
@@ -400,11 +400,8 @@ impl Uploaded {
         let output = self.buffers.output.read(attention).await?;
         let lse = match &self.buffers.stats {
             Some((buffer, shape, _)) => {
-                let rows = shape.iter().product::<usize>() as u64;
-                widen(
-                    &read_bytes(device, queue, buffer, rows * 4).await?,
-                    DType::F32,
-                )
+                let bytes = bytes_of(shape, 4);
+                widen(&read_bytes(device, queue, buffer, bytes).await?, DType::F32)?
             }
             None => Vec::new(),
         };
@@ -413,16 +410,21 @@ impl Uploaded {
     }
 }
 
-fn widen(bytes: &[u8], dtype: DType) -> Vec<f32> {
+/// The bytes of a tensor; `u64::MAX` if there are more.
+fn bytes_of(shape: &[usize], size: u64) -> u64 {
+    (shape.iter()).fold(size, |bytes, &n| bytes.saturating_mul(n as u64))
+}
+
+fn widen(bytes: &[u8], dtype: DType) -> Result<Vec<f32>> {
     let pairs = bytes
         .chunks_exact(2)
         .map(|b| u16::from_le_bytes([b[0], b[1]]));
+    let words = bytes
+        .chunks_exact(4)
+        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     match dtype {
-        DType::F32 => bytes
-            .chunks_exact(4)
-            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect(),
-        DType::F16 => pairs.map(|b| f16::from_bits(b).to_f32()).collect(),
-        DType::BF16 => pairs.map(|b| bf16::from_bits(b).to_f32()).collect(),
+        DType::F32 => collected("result", words),
+        DType::F16 => collected("result", pairs.map(|b| f16::from_bits(b).to_f32())),
+        DType::BF16 => collected("result", pairs.map(|b| bf16::from_bits(b).to_f32())),
     }
 }

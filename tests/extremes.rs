@@ -2,8 +2,8 @@
 //! rounding errors are larger than the gaps between scores, and memory that no
 //! host has.
 
-use wgpu_attention::reference::{compare, forward};
-use wgpu_attention::{Alignment, DType, Error, Inputs, Options, Tensor, cpu};
+use wgpu_attention::reference::{compare, forward, stage};
+use wgpu_attention::{Alignment, DType, Error, Inputs, Options, Stage, Tensor, cpu};
 
 fn agree(inputs: &Inputs<'_>, options: &Options) {
     let got = cpu::forward(inputs, options).unwrap();
@@ -49,9 +49,22 @@ fn memory_that_no_host_has_is_an_error() {
     let k = Tensor::f32(&[], [1 << 16, 1, 0, 1]).unwrap();
     let v = Tensor::f32(&[], [1 << 16, 1, 0, 1 << 30]).unwrap();
     let inputs = Inputs::new(many, k, v);
+    // 2^46 pairs from inputs of 2^23 numbers each.
+    let long = vec![0.0; 1 << 23];
+    let long = Tensor::f32(&long, [1, 1, 1 << 23, 1]).unwrap();
+    let pairs = Inputs::new(long, long, long);
     for error in [
         cpu::forward(&inputs, &Options::default()).unwrap_err(),
         forward(&inputs, &Options::default(), DType::F32).unwrap_err(),
+        stage(
+            &pairs,
+            &Options::default(),
+            Stage::Raw,
+            0..1,
+            0..1,
+            0..1 << 23,
+        )
+        .unwrap_err(),
     ] {
         assert!(matches!(error, Error::HostMemory { .. }), "{error}");
     }

@@ -420,7 +420,7 @@ fn norms_of_values() {
             .map(|n| ((n * 37 % 101) as f32 - 50.0) / 9.0)
             .collect();
         let value = Elements::new(&numbers, dtype);
-        let expected = reference::value_norms(&Tensor::new(value.data(), shape).unwrap());
+        let expected = reference::value_norms(&Tensor::new(value.data(), shape).unwrap()).unwrap();
         let mut images = Images::default();
         let place = images.put(dtype.size() as usize, shape, value.data().bytes());
         let out_shape = [2, 3, 70, 1];

@@ -54,7 +54,7 @@ fn contributions_sum_to_the_output_of_the_oracle() {
             }
             if let Some(shares) = found.shares() {
                 // Where contributions cancel, so do digits.
-                let cancelled = sizes.iter().sum::<f64>() / output_size(&output);
+                let cancelled = sizes.iter().sum::<f64>() / output_size(output);
                 let sum: f64 = shares.iter().sum();
                 let close = (sum - 1.0).abs() < 1e-13 * cancelled * cancelled;
                 assert!(close, "seed {seed}, row {row}: {sum}");

@@ -1,8 +1,10 @@
 //! One (batch, query head): keys and values widened once, rows in tiles.
 
 use super::row::{Block, Row};
+use crate::error::Result;
 use crate::host::{Data, Dims, Inputs};
 use crate::mask::Visibility;
+use crate::memory::filled;
 use crate::options::Options;
 
 /// Keys in a block. 32 running dot products fill half of the vector registers
@@ -33,13 +35,20 @@ pub(super) struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    pub fn new(inputs: &'a Inputs, options: &Options, dims: Dims, b: usize, h: usize) -> Self {
+    pub fn new(
+        inputs: &'a Inputs,
+        options: &Options,
+        dims: Dims,
+        b: usize,
+        h: usize,
+    ) -> Result<Self> {
         let kv_len = inputs.kv_lengths.map_or(dims.kv_len as u32, |n| n[b]);
         let q_len = inputs.q_lengths.map_or(dims.q_len as u32, |n| n[b]);
         let offset = inputs.offsets.map(|offsets| offsets[b]);
         let slab = (b * dims.kv_heads + h / dims.group()) * dims.kv_len;
-        let mut keys = vec![0.0; dims.kv_len.div_ceil(KEYS) * dims.qk_dim * KEYS];
-        let mut line = vec![0.0; dims.qk_dim];
+        let blocks = [dims.kv_len.div_ceil(KEYS), dims.qk_dim, KEYS];
+        let mut keys = filled("keys of a head", &blocks, 0.0)?;
+        let mut line = filled("a key", &[dims.qk_dim], 0.0)?;
         for j in 0..kv_len as usize {
             widen(inputs.key.data(), (slab + j) * dims.qk_dim, &mut line);
             let block = &mut keys[j / KEYS * dims.qk_dim * KEYS..];
@@ -47,10 +56,10 @@ impl<'a> Head<'a> {
                 block[d * KEYS + j % KEYS] = k;
             }
         }
-        let mut values = vec![0.0; kv_len as usize * dims.v_dim];
+        let mut values = filled("values of a head", &[kv_len as usize, dims.v_dim], 0.0)?;
         widen(inputs.value.data(), slab * dims.v_dim, &mut values);
         let softcap = options.softcap;
-        Head {
+        Ok(Head {
             inputs,
             dims,
             b,
@@ -67,19 +76,19 @@ impl<'a> Head<'a> {
                 && inputs.segments.is_none(),
             keys,
             values,
-        }
+        })
     }
 
     /// Writes the head's output (Nq, Dv) and lse (Nq).
-    pub fn forward(&self, output: &mut [f32], lse: &mut [f32]) {
+    pub fn forward(&self, output: &mut [f32], lse: &mut [f32]) -> Result<()> {
         let Dims { q_len, v_dim, .. } = self.dims;
         for first in (0..q_len).step_by(ROWS) {
             let end = (first + ROWS).min(q_len);
             let lines = output[first * v_dim..end * v_dim].chunks_mut(v_dim);
-            let mut rows: Vec<Row> = lines
-                .zip(first..end)
+            let rows = lines.zip(first..end);
+            let mut rows: Vec<Row> = rows
                 .map(|(output, i)| Row::new(self, i, output))
-                .collect();
+                .collect::<Result<_>>()?;
             let seen = rows.iter().map(|row| row.keys.clone());
             // An empty row begins nowhere and ends nowhere.
             let seen = seen.filter(|keys| !keys.is_empty());
@@ -96,20 +105,21 @@ impl<'a> Head<'a> {
                 *lse = row.finish();
             }
         }
+        Ok(())
     }
 
     /// The query of row `i`, in f32.
-    pub fn query(&self, i: usize) -> Vec<f32> {
+    pub fn query(&self, i: usize) -> Result<Vec<f32>> {
         let Dims {
             q_heads,
             q_len,
             qk_dim,
             ..
         } = self.dims;
-        let mut line = vec![0.0; qk_dim];
+        let mut line = filled("a query", &[qk_dim], 0.0)?;
         let row = (self.b * q_heads + self.h) * q_len + i;
         widen(self.inputs.query.data(), row * qk_dim, &mut line);
-        line
+        Ok(line)
     }
 
     fn block(&self, index: usize) -> Block<'_> {

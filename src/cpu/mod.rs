@@ -13,8 +13,9 @@ mod row;
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
-use crate::error::{Result, no_memory};
+use crate::error::Result;
 use crate::host::{Inputs, Outputs};
+use crate::memory::filled;
 use crate::options::Options;
 use head::Head;
 
@@ -22,7 +23,8 @@ use head::Head;
 /// on wasm32).
 ///
 /// # Errors
-/// As [`Inputs::validate`].
+/// As [`Inputs::validate`]; [`Error::HostMemory`](crate::Error::HostMemory) if there is none
+/// for the results, or for keys and values widened to f32.
 pub fn forward(inputs: &Inputs, options: &Options) -> Result<Outputs> {
     let threads = match cfg!(target_family = "wasm") {
         true => NonZeroUsize::MIN,
@@ -34,12 +36,12 @@ pub fn forward(inputs: &Inputs, options: &Options) -> Result<Outputs> {
 /// Attention on at most `threads` threads, the calling one included.
 ///
 /// # Errors
-/// As [`Inputs::validate`].
+/// As [`forward`].
 pub fn forward_on(threads: NonZeroUsize, inputs: &Inputs, options: &Options) -> Result<Outputs> {
     let dims = inputs.validate(options)?;
     let mut outputs = Outputs {
-        output: zeros("output", dims.rows(), dims.v_dim)?,
-        lse: zeros("lse", dims.rows(), 1)?,
+        output: filled("output", &[dims.rows(), dims.v_dim], 0.0)?,
+        lse: filled("lse", &[dims.rows()], 0.0)?,
     };
     if dims.rows() == 0 {
         return Ok(outputs);
@@ -47,6 +49,7 @@ pub fn forward_on(threads: NonZeroUsize, inputs: &Inputs, options: &Options) -> 
     let of_head = outputs.output.chunks_mut(dims.q_len * dims.v_dim);
     let heads = of_head.zip(outputs.lse.chunks_mut(dims.q_len)).enumerate();
     let queue = Mutex::new(heads);
+    let failure = Mutex::new(None);
     let work = || {
         loop {
             let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -54,7 +57,11 @@ pub fn forward_on(threads: NonZeroUsize, inputs: &Inputs, options: &Options) -> 
                 break;
             };
             let (b, h) = (index / dims.q_heads, index % dims.q_heads);
-            Head::new(inputs, options, dims, b, h).forward(output, lse);
+            let head = Head::new(inputs, options, dims, b, h);
+            if let Err(error) = head.and_then(|head| head.forward(output, lse)) {
+                *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                break;
+            }
         }
     };
     let helpers = threads.get().min(dims.batch * dims.q_heads) - 1;
@@ -69,18 +76,8 @@ pub fn forward_on(threads: NonZeroUsize, inputs: &Inputs, options: &Options) -> 
             work();
         });
     }
-    Ok(outputs)
-}
-
-/// `rows * columns` zeros, or an error where the host has no memory for them.
-fn zeros(what: &str, rows: usize, columns: usize) -> Result<Vec<f32>> {
-    let count = rows.saturating_mul(columns);
-    let mut zeros = Vec::new();
-    match zeros.try_reserve_exact(count) {
-        Ok(()) => {
-            zeros.resize(count, 0.0);
-            Ok(zeros)
-        }
-        Err(_) => Err(no_memory(what, count)),
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok(outputs),
     }
 }

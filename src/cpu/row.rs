@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::head::{Head, KEYS};
+use crate::error::Result;
 
 /// A block of keys and their values.
 pub(super) struct Block<'a> {
@@ -31,17 +32,17 @@ pub(super) struct Row<'a> {
 impl<'a> Row<'a> {
     /// A row that has seen nothing but the sink, which has weight and no value.
     /// `output` is zero.
-    pub fn new(head: &Head, i: usize, output: &'a mut [f32]) -> Self {
+    pub fn new(head: &Head, i: usize, output: &'a mut [f32]) -> Result<Self> {
         let keys = head.visibility.keys_of_row(i as u32);
-        Row {
+        Ok(Row {
             i,
             keys: keys.start as usize..keys.end as usize,
-            query: head.query(i),
+            query: head.query(i)?,
             maximum: head.sink.unwrap_or(f32::MIN),
             sum: if head.sink.is_some() { 1.0 } else { 0.0 },
             output,
             begun: head.sink.is_some(),
-        }
+        })
     }
 
     /// Takes a block of keys in. If the row sees none of them, nothing changes.

@@ -5,6 +5,7 @@ use crate::attention::Attention;
 use crate::encode::Workspace;
 use crate::error::{Error, Result};
 use crate::host::{DType, Dims, Inputs, Tensor};
+use crate::memory::{collected, filled, room};
 use crate::operands::Operands;
 use crate::options::Options;
 use crate::plan::{Plan, PlanOptions};
@@ -161,11 +162,14 @@ impl UploadedInspection {
         let (output, _) = self.summarize(rows, false)?;
         let bytes = output.read_bytes(&self.attention).await?;
         self.attention.check_faults()?;
-        let words: Vec<u32> = bytemuck::pod_collect_to_vec(&bytes);
-        words
-            .chunks_exact(rows.width())
-            .map(RowSummary::decode)
-            .collect()
+        let words = bytes.chunks_exact(4);
+        let words = words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let words: Vec<u32> = collected("rows", words)?;
+        let mut summaries = room("rows", &rows.region.lens())?;
+        for row in words.chunks_exact(rows.width()) {
+            summaries.push(RowSummary::decode(row)?);
+        }
+        Ok(summaries)
     }
 
     /// The mass that each key receives, the sum of its weights over the rows of
@@ -370,26 +374,18 @@ pub fn gram_matrices(weight: &Tensor<'_>, heads: usize, v_dim: usize) -> Result<
         let expected = format!("(1, 1, E, {heads} heads of {v_dim})");
         return Err(Error::shape("output weight", expected, weight.shape()));
     }
-    let what = || "gram matrices".to_owned();
-    let count = v_dim.checked_mul(width).ok_or_else(|| Error::HostMemory {
-        what: what(),
-        count: u64::MAX,
-    })?;
-    let mut gram = Vec::new();
-    let reserved = gram.try_reserve_exact(count);
-    reserved.map_err(|_| Error::HostMemory {
-        what: what(),
-        count: count as u64,
-    })?;
+    let mut gram = room("gram matrices", &[v_dim, width])?;
     let data = weight.data();
+    let mut of_head: Vec<f64> = room("output weight of a head", &[outputs, v_dim])?;
+    let mut sums = filled("gram matrices", &[v_dim], 0f64)?;
     for head in 0..heads {
-        let of_head: Vec<f64> = (0..outputs)
-            .flat_map(|e| e * width + head * v_dim..e * width + (head + 1) * v_dim)
-            .map(|n| f64::from(data.get(n)))
-            .collect();
+        of_head.clear();
+        let columns =
+            (0..outputs).flat_map(|e| e * width + head * v_dim..e * width + (head + 1) * v_dim);
+        of_head.extend(columns.map(|n| f64::from(data.get(n))));
         let rows = || of_head.chunks_exact(v_dim);
         for a in 0..v_dim {
-            let mut sums = vec![0f64; v_dim];
+            sums.fill(0.0);
             for row in rows() {
                 sums.iter_mut()
                     .zip(row)

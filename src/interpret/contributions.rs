@@ -12,6 +12,7 @@ use crate::host::MAX_SEQUENCE;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Contributions {
     vectors: Vec<f64>,
+    output: Vec<f64>,
     keys: usize,
     dim: usize,
 }
@@ -22,8 +23,9 @@ impl Contributions {
     /// or infinity stays where it is.
     ///
     /// # Errors
-    /// [`Error::Value`] for a `dim` of 0 or over [`MAX_SEQUENCE`], [`Error::Shape`] if the number of values does
-    /// not fit, [`Error::HostMemory`] if there is none for the vectors.
+    /// [`Error::Value`] for a `dim` of 0 or over [`MAX_SEQUENCE`], [`Error::Shape`] if the
+    /// number of values does not fit, [`Error::HostMemory`] if there is none for the
+    /// vectors or their sum.
     pub fn new(weights: &[f32], values: &[f32], dim: usize) -> Result<Contributions> {
         if !(1..=MAX_SEQUENCE).contains(&dim) {
             let expected = format!("1 to {MAX_SEQUENCE}");
@@ -40,7 +42,7 @@ impl Contributions {
                 }
             }
         }
-        Ok(Contributions { vectors, keys, dim })
+        Contributions::of(vectors, keys, dim)
     }
 
     /// The same through the part of an output projection that takes this head: W(i, j)
@@ -81,10 +83,21 @@ impl Contributions {
                     .sum();
             }
         }
+        Contributions::of(vectors, self.keys, out)
+    }
+
+    fn of(vectors: Vec<f64>, keys: usize, dim: usize) -> Result<Contributions> {
+        let mut output = zeros("output", dim)?;
+        for vector in vectors.chunks_exact(dim) {
+            for (sum, v) in output.iter_mut().zip(vector) {
+                *sum += v;
+            }
+        }
         Ok(Contributions {
             vectors,
-            keys: self.keys,
-            dim: out,
+            output,
+            keys,
+            dim,
         })
     }
 
@@ -104,14 +117,8 @@ impl Contributions {
     }
 
     /// Their sum, (dim): the row of the output, O_i.
-    pub fn output(&self) -> Vec<f64> {
-        let mut output = vec![0.0; self.dim];
-        for vector in self.vectors.chunks_exact(self.dim) {
-            for (sum, v) in output.iter_mut().zip(vector) {
-                *sum += v;
-            }
-        }
-        output
+    pub fn output(&self) -> &[f64] {
+        &self.output
     }
 
     /// Their sizes |W(i, j) V_j|, (keys).
@@ -127,12 +134,12 @@ impl Contributions {
     /// `None` if the output is 0 or not finite.
     pub fn shares(&self) -> Option<Vec<f64>> {
         let output = self.output();
-        let square = dot(&output, &output);
+        let square = dot(output, output);
         if !(square > 0.0 && square.is_finite()) {
             return None;
         }
         let vectors = self.vectors.chunks_exact(self.dim);
-        Some(vectors.map(|v| dot(v, &output) / square).collect())
+        Some(vectors.map(|v| dot(v, output) / square).collect())
     }
 }
 
@@ -166,10 +173,10 @@ mod tests {
         assert_eq!(found.shares(), Some(vec![1.0, 0.5, -0.5]));
         // An output of 0 has no shares, nor has one that is not finite.
         let none = Contributions::new(&WEIGHTS, &[1.0, -1.0, -1.0], 1).unwrap();
-        assert_eq!((none.output(), none.shares()), (vec![0.0], None));
+        assert_eq!((none.output(), none.shares()), (&[0.0][..], None));
         let infinite = [1.0, f32::INFINITY, 1.0];
         let none = Contributions::new(&WEIGHTS, &infinite, 1).unwrap();
-        assert_eq!((none.output(), none.shares()), (vec![f64::INFINITY], None));
+        assert_eq!((none.output(), none.shares()), (&[f64::INFINITY][..], None));
     }
 
     #[test]
@@ -244,6 +251,6 @@ mod tests {
         }
         // No keys is a row that sees nothing.
         let none = Contributions::new(&[], &[], 2).unwrap();
-        assert_eq!((none.output(), none.shares()), (vec![0.0; 2], None));
+        assert_eq!((none.output(), none.shares()), (&[0.0; 2][..], None));
     }
 }

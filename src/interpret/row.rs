@@ -1,6 +1,7 @@
 //! One row of weights.
 
 use crate::error::{Error, Result};
+use crate::memory::room;
 
 /// The weights that one query gives to the keys, and where it stands among them.
 ///
@@ -167,7 +168,8 @@ impl<'a> Row<'a> {
     /// [`Contributions::sizes`](super::Contributions::sizes).
     ///
     /// # Errors
-    /// [`Error::Shape`] if there are not as many contributions as weights.
+    /// [`Error::Shape`] if there are not as many contributions as weights,
+    /// [`Error::HostMemory`] if there is none for the ranking.
     pub fn top<T: Copy + Into<f64>>(
         self,
         contributions: &[T],
@@ -190,14 +192,15 @@ impl<'a> Row<'a> {
             RankBy::Contribution => key.contribution,
         };
         let pairs = self.weights.iter().zip(contributions).enumerate();
-        let mut keys: Vec<Ranked> = pairs
+        let ranked = pairs
             .map(|(key, (&weight, &contribution))| Ranked {
                 key,
                 weight: weight.into(),
                 contribution: contribution.into(),
             })
-            .filter(|key| rank(key) > 0.0)
-            .collect();
+            .filter(|key| rank(key) > 0.0);
+        let mut keys: Vec<Ranked> = room("ranking of keys", &[ranked.clone().count()])?;
+        keys.extend(ranked);
         let order = |a: &Ranked, b: &Ranked| {
             let by_rank = rank(b).total_cmp(&rank(a));
             by_rank.then(a.key.cmp(&b.key))

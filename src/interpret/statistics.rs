@@ -1,6 +1,7 @@
 //! Numbers about lists of scores and weights.
 
 use crate::error::{Error, Result};
+use crate::memory::filled;
 
 /// Mean and standard deviation of scores, those of excluded pairs left out.
 ///
@@ -64,7 +65,7 @@ impl Histogram {
     ///
     /// # Errors
     /// [`Error::Value`] if there are fewer than two edges, or they are not finite and
-    /// rising.
+    /// rising; [`Error::HostMemory`] if there is none for the counts.
     pub fn of(values: &[f32], edges: &[f64]) -> Result<Histogram> {
         let expected = "at least two finite edges, each above the one before";
         let [first, .., last] = edges else {
@@ -76,7 +77,7 @@ impl Histogram {
             return Err(Error::value("edges", expected, format_args!("{edges:?}")));
         }
         let mut found = Histogram {
-            counts: vec![0; edges.len() - 1],
+            counts: filled("histogram", &[edges.len() - 1], 0)?,
             below: 0,
             above: 0,
             undefined: 0,

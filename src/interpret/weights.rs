@@ -1,7 +1,8 @@
 //! The weights of a head.
 
 use super::row::Row;
-use crate::error::{Error, Result, no_memory};
+use crate::error::{Error, Result};
+use crate::memory::{collected, filled};
 
 /// The largest weight of a saturated row is above this, unless another threshold is
 /// given to [`Weights::saturated`].
@@ -81,11 +82,13 @@ impl<'a> Weights<'a> {
 
     /// A row's score in the mean: `weights.mean(Row::entropy)`.
     pub fn mean(&self, score: impl Fn(Row<'a>) -> Option<f64>) -> Mean {
-        match self.values.is_empty() {
-            // However many rows without keys there are.
-            true => Mean::of([]),
-            false => Mean::of(self.rows().map(score)),
-        }
+        Mean::of(self.rows_with_keys().map(score))
+    }
+
+    /// Every row, or none where they are without keys: there may be any number of those.
+    fn rows_with_keys(&self) -> impl Iterator<Item = Row<'a>> {
+        let rows = if self.shape[1] == 0 { 0 } else { self.shape[0] };
+        (0..rows).filter_map(|i| self.row(i))
     }
 
     /// Mean of [`Row::induction`] over the rows whose token occurred before. Attention
@@ -137,7 +140,7 @@ impl<'a> Weights<'a> {
     pub fn by_distance(&self, most: usize) -> Result<Vec<f64>> {
         let mut by_distance = zeros("weights by distance", most.saturating_add(1))?;
         let mut rows = 0u32;
-        for row in self.rows().filter(|row| row.mass().is_some()) {
+        for row in self.rows_with_keys().filter(|row| row.mass().is_some()) {
             rows += 1;
             for (j, &weight) in row.weights().iter().enumerate() {
                 let distance = row.distance_to(j).min(most as u64);
@@ -156,7 +159,7 @@ impl<'a> Weights<'a> {
     /// [`Error::HostMemory`] if there is none for the result.
     pub fn received(&self) -> Result<Vec<f64>> {
         let mut received = zeros("weights received", self.shape[1])?;
-        for row in self.rows().filter(|row| row.mass().is_some()) {
+        for row in self.rows_with_keys().filter(|row| row.mass().is_some()) {
             for (sum, &weight) in received.iter_mut().zip(row.weights()) {
                 *sum += f64::from(weight);
             }
@@ -189,7 +192,8 @@ pub fn mean_over_heads(values: &[f32], shape: [usize; 3]) -> Result<Vec<f32>> {
         }
     }
     let heads = heads as f64;
-    Ok(sums.into_iter().map(|sum| (sum / heads) as f32).collect())
+    let means = sums.into_iter().map(|sum| (sum / heads) as f32);
+    collected("mean over heads", means)
 }
 
 /// Whether `count` is what `shape` holds.
@@ -209,11 +213,7 @@ pub(super) fn check_count(operand: &'static str, count: usize, shape: &[usize]) 
 
 /// `count` zeros.
 pub(super) fn zeros(what: &str, count: usize) -> Result<Vec<f64>> {
-    let mut zeros = Vec::new();
-    let reserved = zeros.try_reserve_exact(count);
-    reserved.map_err(|_| no_memory(what, count))?;
-    zeros.resize(count, 0.0);
-    Ok(zeros)
+    filled(what, &[count], 0.0)
 }
 
 #[cfg(test)]
@@ -297,9 +297,15 @@ mod tests {
         assert_eq!(weights.received().unwrap(), [1.5, 0.5]);
         let error = weights.by_distance(usize::MAX).unwrap_err();
         assert!(error.is_unsupported(), "{error}");
-        let none = Weights::new(&[], [3, 0]).unwrap();
-        assert_eq!(none.by_distance(1).unwrap(), [0.0, 0.0]);
-        assert!(none.received().unwrap().is_empty());
+        // However many rows without keys there are.
+        for rows in [3, usize::MAX] {
+            let none = Weights::new(&[], [rows, 0]).unwrap();
+            assert_eq!(none.by_distance(1).unwrap(), [0.0, 0.0]);
+            assert!(none.received().unwrap().is_empty());
+            assert_eq!(none.saturated(0.5).unwrap().rows, 0);
+            assert_eq!(none.induction::<u8>(&[]).unwrap().rows, 0);
+            assert_eq!(none.induction_of_period(1).unwrap().rows, 0);
+        }
     }
 
     #[test]

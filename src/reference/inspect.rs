@@ -8,14 +8,15 @@
 
 use std::ops::Range;
 
-use super::rounding::{Approx, TINY, U, store};
+use super::rounding::{Approx, SAFETY, TINY, U, store};
 use super::row::Row;
-use super::softmax::Softmax;
+use super::softmax::{Key, Softmax};
 use super::total::times;
 use super::{StageExpected, stage_of_row};
 use crate::error::{Error, Result};
 use crate::host::{DType, Dims, Inputs, Tensor};
 use crate::inspect::{Pairs, Quantity};
+use crate::memory::{collected, filled};
 use crate::options::Options;
 use crate::problem::Region;
 use crate::stage::Stage;
@@ -28,7 +29,7 @@ pub type KeyNorms<'a> = Tensor<'a>;
 /// statistics of the kind `stats`.
 ///
 /// # Errors
-/// As [`Inputs::validate`], and [`Error::Value`] if a range does not fit or norms
+/// As [`forward`](super::forward), and [`Error::Value`] if a range does not fit or norms
 /// are missing.
 pub fn pairs(
     inputs: &Inputs,
@@ -41,19 +42,19 @@ pub fn pairs(
     let dims = inputs.validate(options)?;
     pairs.region.check(&dims)?;
     check_keys(&pairs.keys, &dims)?;
-    let mut expected = StageExpected {
-        values: Vec::new(),
-        bound: Vec::new(),
-    };
+    let [batches, heads, rows] = pairs.region.lens();
+    let shape = [batches, heads, rows, pairs.keys.len()];
+    let mut expected = StageExpected::room("pairs", &shape)?;
     for [b, h, i] in of_region(&pairs.region) {
-        let row = Row::new(inputs, options, b, h, i);
+        let row = Row::new(inputs, options, b, h, i)?;
         let line = match pairs.quantity {
             Quantity::Stage(stage) if stage != Stage::Probabilities => {
-                stage_of_row(&row, stage, dims.kv_len)
+                stage_of_row(&row, stage, dims.kv_len)?
             }
             quantity => {
-                let mut line = vec![Approx::exact(0.0); dims.kv_len];
-                for Weight { j, p, .. } in weights(&row, &row.softmax(), stats) {
+                let zero = Approx::exact(0.0);
+                let mut line = filled("weights of a row", &[dims.kv_len], zero)?;
+                for Weight { j, p, .. } in weights(&row, &row.softmax()?, stats)? {
                     line[j] = match quantity {
                         Quantity::Contribution => times(p, norm(norms, &dims, [b, h, j])?),
                         Quantity::Stage(_) => p,
@@ -63,9 +64,7 @@ pub fn pairs(
             }
         };
         for approx in &line[pairs.keys.clone()] {
-            let (value, bound) = store(*approx, out);
-            expected.values.push(value);
-            expected.bound.push(bound);
+            expected.push(store(*approx, out));
         }
     }
     Ok(expected)
@@ -79,41 +78,59 @@ pub(super) struct Weight {
 }
 
 /// The weights of the visible keys, in order, from rounded statistics.
-pub(super) fn weights(row: &Row, softmax: &Softmax, stats: Stats) -> Vec<Weight> {
-    let keys = softmax.keys.iter();
-    keys.map(|key| {
-        let p = match softmax.lse.value.is_finite() {
-            true => weight(row.masked(key.j), softmax, stats),
-            false => softmax.lse,
+pub(super) fn weights(row: &Row, softmax: &Softmax, stats: Stats) -> Result<Vec<Weight>> {
+    let of_key = |key: &Key| {
+        let score = row.masked(key.j);
+        let p = match softmax.open {
+            Some(_) => key.probability,
+            None => weight(score, softmax, stats),
         };
-        let exponent = row.masked(key.j).value - softmax.state[0].value - softmax.state[1].value;
+        let exponent = score.value - softmax.state[0].value - softmax.state[1].value;
         Weight {
             j: key.j,
             exponent,
             p,
         }
-    })
-    .collect()
+    };
+    collected("weights of a row", softmax.keys.iter().map(of_key))
 }
 
-/// exp(score - lse).
+/// exp(score - lse). A score that is not known makes no difference to the row (or the
+/// row would be open) and has weight 0.
+///
+/// The exponent is off by the errors of score and statistics, each with the safety
+/// factor. Where those are large the weight is bounded otherwise: the log-sum-exp is
+/// not below the score that entered it, so that a weight is at most exp of twice the
+/// score's error.
 pub(super) fn weight(score: Approx, softmax: &Softmax, stats: Stats) -> Approx {
+    if !score.is_known() {
+        return Approx {
+            value: 0.0,
+            error: TINY,
+        };
+    }
     let [maximum, log_sum] = softmax.state;
     let x = score.value - maximum.value;
+    let rounding = match stats {
+        Stats::RowState => 5.0 * U * log_sum.value.abs(),
+        Stats::Lse => U * softmax.lse.value.abs(),
+    };
     let inherited = match stats {
-        Stats::RowState => maximum.error + log_sum.error + 5.0 * U * log_sum.value.abs(),
-        Stats::Lse => softmax.lse.error + U * softmax.lse.value.abs(),
+        Stats::RowState => maximum.error + log_sum.error,
+        Stats::Lse => softmax.lse.error,
     };
     let exp2 = 6.0 + 4.0 * (x.abs() + log_sum.value.abs()) * std::f64::consts::LOG2_E;
-    let exponent = score.error + inherited + U * (exp2 + 4.0 * x.abs());
-    let p = (x - log_sum.value).exp();
-    let error = match p == 0.0 {
-        true => (x - log_sum.value + exponent).min(0.0).exp(),
-        false => p * exponent.min(700.0).exp_m1(),
+    let own = score.error + maximum.error + rounding + U * (exp2 + 4.0 * x.abs());
+    let e = SAFETY * (own - maximum.error + inherited);
+    let log = x - log_sum.value;
+    let p = log.exp();
+    let error = match e < 0.5 {
+        true => p * e.exp_m1(),
+        false => (log + e).min(2.0 * SAFETY * own).min(700.0).exp(),
     };
     Approx {
         value: p,
-        error: error + TINY,
+        error: error / SAFETY + TINY,
     }
 }
 
@@ -146,12 +163,11 @@ fn check_keys(keys: &Range<usize>, dims: &Dims) -> Result<()> {
 }
 
 /// Batch entry, head and row of every row of a region, in order.
-pub(super) fn of_region(region: &Region) -> Vec<[usize; 3]> {
-    let mut all = Vec::new();
-    for b in region.batches.clone() {
-        for h in region.heads.clone() {
-            all.extend(region.rows.clone().map(|i| [b, h, i]));
-        }
-    }
-    all
+pub(super) fn of_region(region: &Region) -> impl Iterator<Item = [usize; 3]> {
+    let (heads, rows) = (region.heads.clone(), region.rows.clone());
+    region.batches.clone().flat_map(move |b| {
+        let rows = rows.clone();
+        let heads = heads.clone();
+        heads.flat_map(move |h| rows.clone().map(move |i| [b, h, i]))
+    })
 }

@@ -53,9 +53,10 @@ pub use project::project;
 pub use rounding::SAFETY;
 pub use summary::{RowExpected, received, rows};
 
-use crate::error::{Error, Result, no_memory};
+use crate::error::{Error, Result};
 use crate::host::{DType, Inputs};
 use crate::mask::Visibility;
+use crate::memory::{filled, room};
 use crate::options::Options;
 use crate::stage::Stage;
 use rounding::{Approx, store};
@@ -89,17 +90,17 @@ pub struct StageExpected {
 /// infinity. Costs about `B Hq Nq Nk (2 Dqk + 6 Dv)` f64 operations on one thread.
 ///
 /// # Errors
-/// As [`Inputs::validate`].
+/// As [`Inputs::validate`]; [`Error::HostMemory`] if there is none for the results.
 pub fn forward(inputs: &Inputs, options: &Options, out: DType) -> Result<Expected> {
-    let rows: Vec<usize> = (0..inputs.validate(options)?.rows()).collect();
-    forward_rows(inputs, options, out, &rows)
+    let rows = 0..inputs.validate(options)?.rows();
+    forward_of(inputs, options, out, rows)
 }
 
 /// Attention of the chosen rows only, for checking samples of a large result.
 /// A row is numbered `(b * Hq + h) * Nq + i`.
 ///
 /// # Errors
-/// As [`Inputs::validate`], and [`Error::Value`] if a row does not exist.
+/// As [`forward`], and [`Error::Value`] if a row does not exist.
 pub fn forward_rows(
     inputs: &Inputs,
     options: &Options,
@@ -111,25 +112,28 @@ pub fn forward_rows(
         let expected = format!("row numbers below {}", dims.rows());
         return Err(Error::value("rows", expected, bad));
     }
-    let reserved = || {
-        let count = rows.len().saturating_mul(dims.v_dim);
-        let mut values = Vec::new();
-        match values.try_reserve_exact(count) {
-            Ok(()) => Ok(values),
-            Err(_) => Err(no_memory("output", count)),
-        }
-    };
+    forward_of(inputs, options, out, rows.iter().copied())
+}
+
+fn forward_of(
+    inputs: &Inputs,
+    options: &Options,
+    out: DType,
+    rows: impl ExactSizeIterator<Item = usize>,
+) -> Result<Expected> {
+    let dims = inputs.validate(options)?;
+    let shape = [rows.len(), dims.v_dim];
     let mut expected = Expected {
-        output: reserved()?,
-        output_bound: reserved()?,
-        lse: Vec::with_capacity(rows.len()),
-        lse_bound: Vec::with_capacity(rows.len()),
+        output: room("output", &shape)?,
+        output_bound: room("output", &shape)?,
+        lse: room("lse", &shape[..1])?,
+        lse_bound: room("lse", &shape[..1])?,
     };
-    for &flat in rows {
+    for flat in rows {
         let (head, i) = (flat / dims.q_len, flat % dims.q_len);
-        let row = Row::new(inputs, options, head / dims.q_heads, head % dims.q_heads, i);
-        let softmax = row.softmax();
-        for column in row.output(&softmax) {
+        let row = Row::new(inputs, options, head / dims.q_heads, head % dims.q_heads, i)?;
+        let softmax = row.softmax()?;
+        for column in row.output(&softmax)? {
             let (value, bound) = store(column, out);
             expected.output.push(value);
             expected.output_bound.push(bound);
@@ -144,7 +148,7 @@ pub fn forward_rows(
 /// The values of one stage for ranges of batch entries, query heads and query rows.
 ///
 /// # Errors
-/// As [`Inputs::validate`], and [`Error::Value`] if a range reaches past its axis.
+/// As [`forward`], and [`Error::Value`] if a range reaches past its axis.
 pub fn stage(
     inputs: &Inputs,
     options: &Options,
@@ -164,18 +168,14 @@ pub fn stage(
             return Err(Error::value(operand, expected, format_args!("{range:?}")));
         }
     }
-    let mut expected = StageExpected {
-        values: Vec::new(),
-        bound: Vec::new(),
-    };
+    let shape = [batches.len(), heads.len(), rows.len(), dims.kv_len];
+    let mut expected = StageExpected::room("stage", &shape)?;
     for b in batches {
         for h in heads.clone() {
             for i in rows.clone() {
-                let row = Row::new(inputs, options, b, h, i);
-                for approx in stage_of_row(&row, stage, dims.kv_len) {
-                    let (value, bound) = store(approx, DType::F32);
-                    expected.values.push(value);
-                    expected.bound.push(bound);
+                let row = Row::new(inputs, options, b, h, i)?;
+                for approx in stage_of_row(&row, stage, dims.kv_len)? {
+                    expected.push(store(approx, DType::F32));
                 }
             }
         }
@@ -183,28 +183,42 @@ pub fn stage(
     Ok(expected)
 }
 
-fn stage_of_row(row: &Row, stage: Stage, kv_len: usize) -> Vec<Approx> {
-    match stage {
-        Stage::Raw => (0..kv_len)
-            .map(|j| row.within_lengths(j).then(|| row.raw(j)))
-            .map(|score| score.unwrap_or(Approx::exact(0.0)))
-            .collect(),
-        Stage::Softcapped => (0..kv_len)
-            .map(|j| row.within_lengths(j).then(|| row.softcapped(j)))
-            .map(|score| score.unwrap_or(Approx::exact(0.0)))
-            .collect(),
-        Stage::Masked => (0..kv_len)
-            .map(|j| row.visible(j).then(|| row.masked(j)))
-            .map(|score| score.unwrap_or(Approx::exact(f64::NEG_INFINITY)))
-            .collect(),
-        Stage::Probabilities => {
-            let Softmax { keys, .. } = row.softmax();
-            let mut line = vec![Approx::exact(0.0); kv_len];
-            for key in keys {
-                line[key.j] = key.probability;
-            }
-            line
+fn stage_of_row(row: &Row, stage: Stage, kv_len: usize) -> Result<Vec<Approx>> {
+    let excluded = match stage {
+        Stage::Masked => f64::NEG_INFINITY,
+        Stage::Raw | Stage::Softcapped | Stage::Probabilities => 0.0,
+    };
+    let mut line = filled("stage of a row", &[kv_len], Approx::exact(excluded))?;
+    if stage == Stage::Probabilities {
+        let Softmax { keys, .. } = row.softmax()?;
+        for key in keys {
+            line[key.j] = key.probability;
         }
+        return Ok(line);
+    }
+    for (j, score) in line.iter_mut().enumerate() {
+        match stage {
+            Stage::Raw if row.within_lengths(j) => *score = row.raw(j),
+            Stage::Softcapped if row.within_lengths(j) => *score = row.softcapped(j),
+            Stage::Masked if row.visible(j) => *score = row.masked(j),
+            _ => {}
+        }
+    }
+    Ok(line)
+}
+
+impl StageExpected {
+    /// Of no value yet, with room for those of a shape.
+    fn room(what: &str, shape: &[usize]) -> Result<Self> {
+        Ok(StageExpected {
+            values: room(what, shape)?,
+            bound: room(what, shape)?,
+        })
+    }
+
+    fn push(&mut self, (value, bound): (f64, f64)) {
+        self.values.push(value);
+        self.bound.push(bound);
     }
 }
 

@@ -7,6 +7,7 @@ use super::rounding::{Approx, store};
 use super::row::{Inexact, Row};
 use crate::error::Result;
 use crate::host::{DType, Tensor};
+use crate::memory::{filled, room};
 use crate::multi_head::{HostLinear, MultiHeadInputs};
 use crate::options::Options;
 
@@ -18,7 +19,8 @@ use crate::options::Options;
 /// (`sum |w| dheads`).
 ///
 /// # Errors
-/// As [`MultiHeadInputs::dims`] and [`crate::Inputs::validate`].
+/// As [`MultiHeadInputs::dims`] and [`crate::Inputs::validate`];
+/// [`crate::Error::HostMemory`] if there is none for a step.
 pub fn multi_head(
     inputs: &MultiHeadInputs<'_>,
     options: &Options,
@@ -33,31 +35,34 @@ pub fn multi_head(
     let attention = inputs.attention_of(query.tensor()?, key.tensor()?, value.tensor()?);
     attention.validate(options)?;
     let inexact = Inexact {
-        query: query.errors.clone(),
-        key: key.errors.clone(),
-        value: value.errors.clone(),
+        query: &query.errors,
+        key: &key.errors,
+        value: &value.errors,
     };
-    let width = d.q_heads * d.v_dim;
-    let mut heads = Known {
-        values: vec![0.0; d.queries() * width],
-        errors: Some(Vec::new()),
-    };
-    let mut errors = vec![0.0; d.queries() * width];
+    let width = d.q_heads.saturating_mul(d.v_dim);
+    let shape = [d.queries(), width];
+    let (mut values, mut errors) = (filled("heads", &shape, 0.0)?, filled("heads", &shape, 0.0)?);
     for flat in 0..d.rows() {
         let (head, i) = (flat / d.q_len, flat % d.q_len);
         let (b, h) = (head / d.q_heads, head % d.q_heads);
-        let row = Row::new(&attention, options, b, h, i).inexact(&inexact);
+        let row = Row::new(&attention, options, b, h, i)?.inexact(&inexact);
         let first = (b * d.q_len + i) * width + h * d.v_dim;
-        for (column, approx) in row.output(&row.softmax()).into_iter().enumerate() {
-            (heads.values[first + column], errors[first + column]) = store(approx, DType::F32);
+        for (column, approx) in row.output(&row.softmax()?)?.into_iter().enumerate() {
+            (values[first + column], errors[first + column]) = store(approx, DType::F32);
         }
     }
-    heads.errors = Some(errors);
+    let heads = Known {
+        values,
+        errors: Some(errors),
+    };
     let shape = [d.batch, 1, d.q_len, width];
     let bias = inputs.output.bias.as_ref();
     let output = products(&heads, shape, &inputs.output.weight, bias)?;
-    let (values, bound) = output.into_iter().map(|y| store(y, out)).unzip();
-    Ok(StageExpected { values, bound })
+    let mut expected = StageExpected::room("output", &[output.len()])?;
+    output
+        .into_iter()
+        .for_each(|y| expected.push(store(y, out)));
+    Ok(expected)
 }
 
 /// A projection in f32 as heads, (B, H, N, D), and how far a computed one may be away.
@@ -71,7 +76,7 @@ impl Heads {
     fn project(input: &Tensor<'_>, linear: &HostLinear<'_>, heads: usize) -> Result<Heads> {
         let [batch, _, rows, _] = input.shape();
         let exact = Known {
-            values: values(input),
+            values: values("input", input)?,
             errors: None,
         };
         let bias = linear.bias.as_ref();
@@ -79,8 +84,8 @@ impl Heads {
         let width = linear.weight.shape()[2];
         let dim = width / heads;
         let mut made = Heads {
-            values: Vec::with_capacity(projected.len()),
-            errors: Vec::with_capacity(projected.len()),
+            values: room("projection", &[projected.len()])?,
+            errors: room("projection", &[projected.len()])?,
             shape: [batch, heads, rows, dim],
         };
         for b in 0..batch {

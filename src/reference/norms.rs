@@ -6,25 +6,30 @@ use super::rounding::{Approx, TINY, U, store};
 use super::total::{Total, times};
 use crate::error::{Error, Result};
 use crate::host::{DType, Tensor};
+use crate::memory::collected;
 
 /// |V_j| of (B, H, N, D): (B, H, N).
-pub fn value_norms(value: &Tensor<'_>) -> StageExpected {
+///
+/// # Errors
+/// [`Error::HostMemory`] if there is none for the norms.
+pub fn value_norms(value: &Tensor<'_>) -> Result<StageExpected> {
     let width = value.shape()[3].max(1);
-    let all = values(value);
-    let norms = all.chunks_exact(width).map(|v| {
+    let all = values("value", value)?;
+    let mut expected = StageExpected::room("norms", &[all.len() / width])?;
+    for v in all.chunks_exact(width) {
         let mut sum = Total::default();
         v.iter().for_each(|&x| sum.push(times(Approx::exact(x), x)));
-        store(root(sum.approx()), DType::F32)
-    });
-    let (values, bound) = norms.unzip();
-    StageExpected { values, bound }
+        expected.push(store(root(sum.approx()), DType::F32));
+    }
+    Ok(expected)
 }
 
 /// sqrt(max(0, V_j G_h V_j)) for values (B, Hkv, N, D) and Gram matrices
 /// (1, Hq, D, D), f32: (B, Hq, N). The product V_j G_h is rounded to f32.
 ///
 /// # Errors
-/// [`Error::Shape`] if the shapes do not fit each other.
+/// [`Error::Shape`] if the shapes do not fit each other, [`Error::HostMemory`] if there is
+/// none for the norms.
 pub fn value_norms_through(value: &Tensor<'_>, gram: &Tensor<'_>) -> Result<StageExpected> {
     let [batch, kv_heads, rows, width] = value.shape();
     let [_, heads, _, _] = gram.shape();
@@ -33,21 +38,17 @@ pub fn value_norms_through(value: &Tensor<'_>, gram: &Tensor<'_>) -> Result<Stag
         let expected = format!("[1, a multiple of {kv_heads}, {width}, {width}]");
         return Err(Error::shape("gram", expected, gram.shape()));
     }
-    let (v, g) = (values(value), gram.data());
-    let mut expected = StageExpected {
-        values: Vec::new(),
-        bound: Vec::new(),
-    };
+    let (v, g) = (values("value", value)?, gram.data());
+    let mut expected = StageExpected::room("norms", &[batch, heads, rows])?;
     for b in 0..batch {
         for h in 0..heads {
             let start = (b * kv_heads + h / (heads / kv_heads)) * rows * width;
             let of_head = &v[start..start + rows * width];
-            let matrix: Vec<f32> = (h * width * width..(h + 1) * width * width)
-                .map(|n| g.get(n))
-                .collect();
+            let of_matrix = h * width * width..(h + 1) * width * width;
+            let matrix: Vec<f32> = collected("gram", of_matrix.map(|n| g.get(n)))?;
             let matrix = Tensor::f32(&matrix, [1, 1, width, width])?;
             let exact = Known {
-                values: of_head.to_vec(),
+                values: collected("value", of_head.iter().copied())?,
                 errors: None,
             };
             let through = products(&exact, [1, 1, rows, width], &matrix, None)?;
@@ -60,9 +61,7 @@ pub fn value_norms_through(value: &Tensor<'_>, gram: &Tensor<'_>) -> Result<Stag
                     });
                     sum.push(times(y, v));
                 }
-                let (value, bound) = store(root(sum.approx()), DType::F32);
-                expected.values.push(value);
-                expected.bound.push(bound);
+                expected.push(store(root(sum.approx()), DType::F32));
             }
         }
     }

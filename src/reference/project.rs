@@ -4,13 +4,15 @@ use super::StageExpected;
 use super::rounding::{Approx, MAX, TINY, U, accumulation, store};
 use crate::error::{Error, Result};
 use crate::host::{DType, Tensor};
+use crate::memory::{collected, room};
 
 /// Y = X W^T + b for an input (B, 1, N, in), a weight (1, 1, out, in) and a bias
 /// (1, 1, 1, out), with bounds for an f32 computation stored as `out`: values are
 /// (B, 1, N, out). Costs B N in out f64 operations.
 ///
 /// # Errors
-/// [`Error::Shape`] if the shapes do not fit each other.
+/// [`Error::Shape`] if the shapes do not fit each other, [`Error::HostMemory`] if there is
+/// none for the results.
 pub fn project(
     input: &Tensor<'_>,
     weight: &Tensor<'_>,
@@ -18,12 +20,15 @@ pub fn project(
     out: DType,
 ) -> Result<StageExpected> {
     let exact = Known {
-        values: values(input),
+        values: values("input", input)?,
         errors: None,
     };
     let approx = products(&exact, input.shape(), weight, bias)?;
-    let (values, bound) = approx.into_iter().map(|y| store(y, out)).unzip();
-    Ok(StageExpected { values, bound })
+    let mut expected = StageExpected::room("projection", &[approx.len()])?;
+    approx
+        .into_iter()
+        .for_each(|y| expected.push(store(y, out)));
+    Ok(expected)
 }
 
 /// Rows of numbers, and how far each may be away.
@@ -35,9 +40,9 @@ pub(super) struct Known {
 }
 
 /// Every element, widened.
-pub(super) fn values(tensor: &Tensor<'_>) -> Vec<f64> {
+pub(super) fn values(what: &str, tensor: &Tensor<'_>) -> Result<Vec<f64>> {
     let data = tensor.data();
-    (0..data.len()).map(|n| f64::from(data.get(n))).collect()
+    collected(what, (0..data.len()).map(|n| f64::from(data.get(n))))
 }
 
 /// The projection of rows of known accuracy, of shape (B, 1, N, in).
@@ -60,8 +65,9 @@ pub(super) fn products(
         let expected = format!("[1, 1, 1, {outputs}]");
         return Err(Error::shape("bias", expected, bias.shape()));
     }
-    let (weight, bias) = (values(weight), bias.map(values));
-    let mut all = Vec::with_capacity(input.values.len() / width * outputs);
+    let weight = values("weight", weight)?;
+    let bias = bias.map(|bias| values("bias", bias)).transpose()?;
+    let mut all = room("projection", &[input.values.len() / width, outputs])?;
     for (n, x) in input.values.chunks_exact(width).enumerate() {
         let errors = input
             .errors
@@ -88,7 +94,8 @@ fn dot(x: &[f64], errors: Option<&[f64]>, w: &[f64]) -> Approx {
         inputs += x.abs() + w.abs();
         inherited += errors.map_or(0.0, |errors| errors[k] * w.abs());
     }
-    if inherited == f64::INFINITY {
+    // An unknown input makes it infinite, or NaN where its weight is 0.
+    if !inherited.is_finite() {
         return Approx::UNDETERMINED;
     }
     if inputs.is_nan() {

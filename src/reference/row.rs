@@ -1,9 +1,11 @@
 //! One row of attention in f64: what it sees, and its scores.
 
-use super::rounding::{Approx, MAX, TINY, U, accumulation};
+use super::rounding::{Approx, MAX, OVERFLOW, SAFETY, TINY, U, accumulation};
 use super::visibility_of;
+use crate::error::Result;
 use crate::host::{Data, Dims, Inputs, Tensor};
 use crate::mask::Visibility;
+use crate::memory::room;
 use crate::options::Options;
 
 /// A query row and all that it needs to know.
@@ -17,23 +19,31 @@ pub(super) struct Row<'a> {
     h: usize,
     i: usize,
     query: Vec<f64>,
-    inexact: Option<&'a Inexact>,
+    inexact: Option<&'a Inexact<'a>>,
 }
 
 /// How far each element of query, key and value may be away, where an f32
 /// computation made them.
 #[derive(Debug)]
-pub(super) struct Inexact {
-    pub query: Vec<f64>,
-    pub key: Vec<f64>,
-    pub value: Vec<f64>,
+pub(super) struct Inexact<'a> {
+    pub query: &'a [f64],
+    pub key: &'a [f64],
+    pub value: &'a [f64],
 }
 
 impl<'a> Row<'a> {
-    pub fn new(inputs: &'a Inputs, options: &Options, b: usize, h: usize, i: usize) -> Self {
+    pub fn new(
+        inputs: &'a Inputs,
+        options: &Options,
+        b: usize,
+        h: usize,
+        i: usize,
+    ) -> Result<Self> {
         let [batch, q_heads, q_len, qk_dim] = inputs.query.shape();
         let [_, kv_heads, kv_len, _] = inputs.key.shape();
-        Row {
+        let mut query = room("query of a row", &[qk_dim])?;
+        query.extend(vector(&inputs.query, [b, h, i]));
+        Ok(Row {
             inputs,
             softcap: options.softcap.map(f64::from),
             scale: f64::from(options.scale_for(qk_dim)),
@@ -50,13 +60,13 @@ impl<'a> Row<'a> {
             b,
             h,
             i,
-            query: vector(&inputs.query, [b, h, i]).collect(),
+            query,
             inexact: None,
-        }
+        })
     }
 
     /// The row where its operands are known to some accuracy only.
-    pub fn inexact(mut self, inexact: &'a Inexact) -> Self {
+    pub fn inexact(mut self, inexact: &'a Inexact<'a>) -> Self {
         self.inexact = Some(inexact);
         self
     }
@@ -110,21 +120,92 @@ impl<'a> Row<'a> {
             magnitude += (q * k).abs();
             inputs += q.abs() + k.abs();
         }
+        let inherited = self.inherited(j);
+        if !inherited.is_finite() {
+            return Approx::UNDETERMINED;
+        }
         if inputs.is_nan() {
             return Approx::NAN;
         }
-        // Scale and log2(e) may be folded into q before the products are summed.
-        let scale = self.scale.abs();
-        let folded = scale * std::f64::consts::LOG2_E;
-        if magnitude.max(inputs) * folded.max(1.0) > MAX {
-            return Approx::UNDETERMINED;
+        if inputs == f64::INFINITY {
+            return self.raw_of_infinities(j);
         }
+        let scale = self.scale.abs();
         let terms = self.query.len();
         let rounding = scale * (accumulation(terms, in_order, magnitude) + 3.0 * magnitude);
         let flushed = (1.0 + scale) * (terms as f64 + inputs);
-        Approx {
+        // A subnormal scale may be flushed as a whole.
+        let lost = if scale < TINY { scale * magnitude } else { 0.0 };
+        let raw = Approx {
             value: self.scale * dot,
-            error: U * rounding + TINY * flushed + scale * self.inherited(j),
+            error: U * rounding + TINY * flushed + lost + scale * inherited,
+        };
+        match magnitude.max(inputs) * self.largest_factor() > MAX {
+            true => self.raw_beyond_range(raw, magnitude),
+            false => raw,
+        }
+    }
+
+    /// What may stand before a product while products are summed: nothing, the scale,
+    /// or the scale times log2(e), folded into q.
+    fn largest_factor(&self) -> f64 {
+        (self.scale.abs() * std::f64::consts::LOG2_E).max(1.0)
+    }
+
+    /// A score some of whose intermediate results may overflow, `magnitude` the sum of
+    /// the absolute products. It is the infinity of its sign where the score itself is
+    /// beyond f32 and no sum of products of the other sign can overflow: no order of
+    /// operations leads elsewhere, as an infinity takes in whatever finite is added.
+    fn raw_beyond_range(&self, raw: Approx, magnitude: f64) -> Approx {
+        let largest = self.query.iter().fold(0f64, |most, q| most.max(q.abs()));
+        let factor = self.largest_factor();
+        if largest * factor > MAX || !raw.value.is_finite() {
+            return Approx::UNDETERMINED;
+        }
+        if self.scale == 0.0 {
+            return Approx::UNDETERMINED;
+        }
+        // The sums of the products whose share in the score is positive, and negative.
+        let dot = raw.value / self.scale.abs();
+        let (above, below) = ((magnitude + dot) / 2.0, (magnitude - dot) / 2.0);
+        let slack = SAFETY * raw.error;
+        let (low, high) = (raw.value - slack, raw.value + slack);
+        match (above * factor > MAX, below * factor > MAX) {
+            (false, false) => raw,
+            (false, true) if high <= -OVERFLOW => Approx::exact(f64::NEG_INFINITY),
+            (false, true) => Approx::at_most(high),
+            (true, false) if low >= OVERFLOW => Approx::exact(f64::INFINITY),
+            (true, _) => Approx::UNDETERMINED,
+        }
+    }
+
+    /// A score with an infinity among query and key: by the rules of IEEE 754 an
+    /// infinity of the sign that all infinite products have, NaN where they have both
+    /// or where an infinity meets 0. It is open where the infinity meets a number that
+    /// may be flushed to 0, or where finite products may overflow the other way.
+    fn raw_of_infinities(&self, j: usize) -> Approx {
+        let scale = self.scale.abs();
+        let key = vector(&self.inputs.key, [self.b, self.kv_head(), j]);
+        let (mut sum, mut finite, mut flushes) = (0f64, 0f64, scale < TINY && scale > 0.0);
+        for (&q, k) in self.query.iter().zip(key) {
+            let product = q * k * self.scale;
+            if product.is_finite() {
+                finite += (q * k).abs();
+                continue;
+            }
+            if product.is_nan() {
+                return Approx::NAN;
+            }
+            let other = if q.is_infinite() { k } else { q };
+            flushes |= other.abs() * scale.min(1.0) < 2.0 * TINY;
+            sum += product;
+        }
+        if sum.is_nan() {
+            return Approx::NAN;
+        }
+        match flushes || finite * self.largest_factor() > MAX {
+            true => Approx::UNDETERMINED,
+            false => Approx::exact(sum),
         }
     }
 
@@ -134,14 +215,33 @@ impl<'a> Row<'a> {
         let Some(cap) = self.softcap else {
             return raw;
         };
+        if raw.value.is_nan() {
+            return raw;
+        }
+        let value = cap * (raw.value / cap).tanh();
+        if raw.value.is_infinite() {
+            return Approx {
+                value,
+                error: 9.0 * U * cap,
+            };
+        }
+        if !raw.error.is_finite() {
+            // Between -cap, the softcap of -inf, and the value.
+            return Approx {
+                value,
+                error: (value + cap) / SAFETY + 9.0 * U * cap,
+            };
+        }
         raw.map(|s, error| {
-            let value = cap * (s / cap).tanh();
             // tanh is steepest where its argument is nearest to 0.
-            let nearest = ((s.abs() - error).max(0.0) / cap).tanh();
+            let nearest = ((s.abs() - SAFETY * error).max(0.0) / cap).tanh();
             let argument = error + 5.0 * U * s.abs();
+            let moved = argument * (1.0 - nearest * nearest);
+            // tanh stays within -1 to 1.
+            let most = (cap + value.abs()) / SAFETY;
             Approx {
                 value,
-                error: argument * (1.0 - nearest * nearest) + 9.0 * U * value.abs() + cap * TINY,
+                error: moved.min(most) + 9.0 * U * value.abs() + cap * TINY,
             }
         })
     }
@@ -151,23 +251,38 @@ impl<'a> Row<'a> {
         let mut score = self.softcapped(j);
         if let Some(bias) = &self.inputs.bias {
             let bias = f64::from(bias.at([self.b, self.h, self.i, j]));
-            let bias = match bias.is_infinite() {
-                true => Approx::UNDETERMINED,
-                false => Approx::exact(bias),
-            };
-            score = score.plus(bias);
+            score = score.plus(Approx::exact(bias));
         }
         if let Some(slopes) = self.inputs.alibi_slopes {
-            let distance = self.visibility.distance(self.i as u32, j as u32) as f64;
-            let value = -f64::from(slopes[self.h]) * distance;
-            // Distances above 2^24 are rounded too.
-            let error = 2.0 * U * value.abs() + TINY;
-            score = score.plus(Approx { value, error });
+            score = score.plus(self.alibi(f64::from(slopes[self.h]), j));
         }
-        score.map(|value, error| match value.abs() > MAX {
-            true => Approx::UNDETERMINED,
-            false => Approx { value, error },
+        // Without bias and softcap scores may be kept times log2(e).
+        let may_fold = self.inputs.bias.is_none() && self.softcap.is_none();
+        score.map(|value, error| {
+            let slack = SAFETY * error;
+            let folded = [value - slack, value + slack].map(|s| s * std::f64::consts::LOG2_E);
+            match Approx::overflow(folded[0], folded[1]) {
+                Some(_) if may_fold && value < 0.0 => Approx::at_most(value + slack),
+                Some(_) if may_fold => Approx::UNDETERMINED,
+                _ => Approx { value, error },
+            }
         })
+    }
+
+    /// `-slope * distance`. It may be one operation with the sum that it enters, or be
+    /// rounded before, and overflow where the sum would not.
+    fn alibi(&self, slope: f64, j: usize) -> Approx {
+        let distance = self.visibility.distance(self.i as u32, j as u32) as f64;
+        let value = -slope * distance;
+        // Distances above 2^24 are rounded too; a subnormal slope may be flushed.
+        let lost = if slope.abs() < TINY { value.abs() } else { 0.0 };
+        let error = 2.0 * U * value.abs() + lost + TINY;
+        let slack = SAFETY * error;
+        match Approx::overflow(value - slack, value + slack) {
+            None => Approx { value, error },
+            Some(_) if value < 0.0 => Approx::at_most(value + slack),
+            Some(_) => Approx::UNDETERMINED,
+        }
     }
 
     /// The row's sink, if it has one.

@@ -1,15 +1,49 @@
 //! What a row's scores become: weights, log-sum-exp, output.
+//!
+//! # What errors of scores do
+//!
+//! Let the exponent of key j be off by d(j), |d(j)| <= E(j), the sink among the keys,
+//! with weights P(j) and values v(j) (0 for the sink). A computation in f32 then has
+//!
+//! ```text
+//! Z    = sum P(k) exp(d(k))              lse' - lse = ln Z
+//! P'(j) = P(j) exp(d(j)) / Z
+//! O' - O = sum P'(j) (v(j) - O) = sum P(j) (exp(d(j)) - 1) (v(j) - O) / Z
+//! ```
+//!
+//! the last as `sum P(j) (v(j) - O)` is 0. With `low = sum P(k) exp(-E(k))` and
+//! `high = sum P(k) exp(E(k))`, which Z lies between, for errors of any size:
+//!
+//! - |lse' - lse| <= max(ln high, -ln low);
+//! - |P'(j) - P(j)| <= P(j) (exp(E(j) + that) - 1), and P' stays within 0 to 1;
+//! - |O' - O| <= sum P(j) (exp(E(j)) - 1) |v(j) - O| / low; and for any set S of keys,
+//!   as the P' are at least 0 and sum to at most 1,
+//!   |O' - O| <= max over S of |v(j) - O| + sum over the rest of `most(j)` |v(j) - O|
+//!   where `most(j) = P(j) exp(E(j)) / low` is not less than P'(j). S are the keys that
+//!   may have weight at all: where errors are large, O is anywhere between their values.
+//!
+//! Where E is small these are its first order. E holds the factor
+//! [`SAFETY`](super::SAFETY); what is kept of the bounds is over it, as everywhere.
 
-use super::rounding::{Approx, MAX, TINY, U, accumulation};
+use super::rounding::{Approx, MAX, SAFETY, TINY, U, accumulation};
 use super::row::Row;
+use crate::error::Result;
+use crate::memory::{collected, filled, room};
+
+/// exp of less is 0 in f32, by far.
+const VANISHED: f64 = -120.0;
 
 /// A visible key of a row.
 pub(super) struct Key {
     pub j: usize,
     pub probability: Approx,
-    /// Bound of the probability's error without that of the denominator, which
-    /// all keys of the row share.
+    /// P(j) (exp(E(j)) - 1) / low, over the safety factor: what the key's own error
+    /// does to the weights.
     weight_error: f64,
+    /// Its weight is not larger than this.
+    most: f64,
+    /// And not less than this.
+    least: f64,
 }
 
 /// The softmax of a row.
@@ -19,21 +53,22 @@ pub(super) struct Softmax {
     pub lse: Approx,
     /// The largest score, or the sink, and the log of the sum relative to it.
     pub state: [Approx; 2],
-    /// Like [`Key::weight_error`], for the sink.
-    sink_error: f64,
+    /// What the output is where it is no mean: NaN or undetermined.
+    pub open: Option<Approx>,
+    sink: Option<Key>,
     /// Relative error of the accumulated denominator.
     sum_error: f64,
-    has_sink: bool,
+    /// How much weight errors of the scores may move.
+    moved: f64,
 }
 
 impl Row<'_> {
     /// Softmax over the visible keys and the sink.
-    pub fn softmax(&self) -> Softmax {
+    pub fn softmax(&self) -> Result<Softmax> {
         let sink = self.sink();
-        let scores: Vec<(usize, Approx)> = (0..self.dims.kv_len)
-            .filter(|&j| self.visible(j))
-            .map(|j| (j, self.masked(j)))
-            .collect();
+        let visible = || (0..self.dims.kv_len).filter(|&j| self.visible(j));
+        let mut scores: Vec<(usize, Approx)> = room("scores of a row", &[visible().count()])?;
+        scores.extend(visible().map(|j| (j, self.masked(j))));
         if scores.is_empty() {
             let lse = match sink {
                 Some(value) => Approx {
@@ -43,17 +78,23 @@ impl Row<'_> {
                 },
                 None => Approx::exact(f64::NEG_INFINITY),
             };
-            return Softmax::uniform_state(Vec::new(), lse, sink.is_some());
+            return Softmax::without_scores(Vec::new(), lse, None);
         }
-        if let Some(lse) = not_finite(&scores) {
-            return Softmax::uniform_state(scores, lse, sink.is_some());
+        if let Some((lse, output)) = not_finite(&scores, sink) {
+            return Softmax::without_scores(scores, lse, Some(output));
         }
 
-        let top = scores.iter().map(|(_, s)| s.value).fold(f64::MIN, f64::max);
-        let shift = sink.map_or(top, |sink| sink.max(top));
+        let known = scores.iter().filter(|(_, s)| s.is_known());
+        let top = known.map(|(_, s)| s.value).chain(sink);
+        let shift = top.fold(f64::NEG_INFINITY, f64::max);
         let folds = !self.has_bias();
         let rises = rises(&scores);
-        let weight = |score: Approx| {
+        // ln of the weight relative to the largest, and E.
+        let exponent = |score: Approx| {
+            if !score.is_known() {
+                // -inf, or a score that makes no difference.
+                return (f64::NEG_INFINITY, 0.0);
+            }
             let x = score.value - shift;
             let exp2 = 6.0 + 4.0 * (x * std::f64::consts::LOG2_E).abs();
             // Without a bias, log2(e) may be folded in before the subtraction.
@@ -62,94 +103,111 @@ impl Row<'_> {
             } else {
                 0.0
             };
-            let exponent = score.error + U * (exp2 + 2.0 * x.abs() + base + 7.0 * rises);
-            let w = x.exp();
-            let error = if w == 0.0 {
-                // An error of the score may be larger than the gap.
-                (x + exponent).min(0.0).exp()
-            } else {
-                w * exponent.min(700.0).exp_m1()
-            };
-            (w, error.min(1.0) + TINY)
+            let error = score.error + U * (exp2 + 2.0 * x.abs() + base + 7.0 * rises);
+            (x, SAFETY * error)
         };
+        let exponents: Vec<(f64, f64)> =
+            collected("scores of a row", scores.iter().map(|(_, s)| exponent(*s)))?;
+        let of_sink = sink.map(|sink| exponent(Approx::exact(sink)));
+        let all = || exponents.iter().copied().chain(of_sink);
 
-        let (mut sum, mut in_order, mut errors) = (0f64, 0f64, 0f64);
-        let mut keys = Vec::with_capacity(scores.len());
-        for &(j, score) in &scores {
-            let (w, error) = weight(score);
-            sum += w;
-            in_order += sum;
-            errors += error;
-            keys.push((j, w, error));
+        let log = log_sum(all().map(|(x, _)| x));
+        let low = log_sum(all().map(|(x, e)| x - e)) - log;
+        let high = log_sum(all().map(|(x, e)| x + e)) - log;
+        let normalisation = high.max(-low).max(0.0);
+        let sum = log.exp();
+        let (mut partial, mut in_order) = (0f64, 0f64);
+        for (x, _) in &exponents {
+            partial += (x - log).exp();
+            in_order += partial;
         }
-        let (sink_weight, sink_error) = sink.map_or((0.0, 0.0), |s| weight(Approx::exact(s)));
-        sum += sink_weight;
-        errors += sink_error;
-        let sum_error = U * accumulation(keys.len(), in_order / sum, 1.0);
-        let errors = errors / sum;
-        let log = sum.ln();
-        // A weight's error is cut off at 1; the sum's logarithm moves as far as
-        // the scores that can be the largest.
-        let reach = scores
-            .iter()
-            .filter(|(_, s)| s.value + 2.0 * s.error >= top);
-        let reach = reach.map(|(_, s)| s.error).fold(0.0, f64::max);
-        let moved = if reach > 0.5 { 2.0 * reach } else { 0.0 };
-        // The maximum is exact unless log2(e) is folded into it.
+        let n = exponents.len();
+        let flushed = n as f64 * TINY / sum;
+        let key = |j: usize, (x, e): (f64, f64)| {
+            let p = (x - log).exp();
+            let grown = match e < 0.5 {
+                true => p * e.exp_m1(),
+                false => (x - log + e).min(700.0).exp(),
+            };
+            let error = grown * (-low).min(700.0).exp() / SAFETY;
+            Key {
+                j,
+                probability: Approx::exact(p),
+                weight_error: error.min(f64::MAX) + TINY / sum,
+                most: (x - log + e - low).min(0.0).exp() + SAFETY * TINY / sum,
+                least: (x - log - e - high).exp(),
+            }
+        };
+        let pairs = scores.iter().zip(&exponents);
+        let weights = pairs.map(|(&(j, _), &at)| key(j, at));
+        let mut keys: Vec<Key> = collected("weights of a row", weights)?;
+        let sink = of_sink.map(|at| key(usize::MAX, at));
+        let errors = keys.iter().chain(&sink).map(|key| key.weight_error);
+        let moved = (SAFETY * errors.sum::<f64>()).min(1.0);
+        let in_order = (in_order + n as f64 * moved).min(n as f64);
+        let sum_error = U * accumulation(n, in_order, 1.0);
+        let shared = SAFETY * (sum_error + flushed + 6.0 * U) + normalisation;
+        for (key, (x, e)) in keys.iter_mut().zip(exponents) {
+            let p = key.probability.value;
+            let error = match e + shared < 0.5 {
+                true => p * (e + shared).exp_m1(),
+                false => (x - log + e + shared).min(700.0).exp(),
+            };
+            key.probability.error = (error / SAFETY + TINY / sum).min(1.0);
+        }
+
+        // The maximum is exact unless log2(e) is folded into it: an error of the largest
+        // score is one of the sum relative to it.
         let shift = Approx {
             value: shift,
             error: if folds { 3.0 * U * shift.abs() } else { 0.0 },
         };
         let log_sum = Approx {
             value: log,
-            error: errors + moved + sum_error + U * (8.0 + 6.0 * log.abs()),
+            error: normalisation / SAFETY + flushed + sum_error + U * (8.0 + 6.0 * log.abs()),
         };
-        let lse = shift.plus(log_sum);
-        Softmax {
-            keys: keys
-                .into_iter()
-                .map(|(j, w, error)| Key {
-                    j,
-                    probability: Approx {
-                        value: w / sum,
-                        error: (error / sum + w / sum * (errors + sum_error + 6.0 * U)).min(1.0),
-                    },
-                    weight_error: error / sum,
-                })
-                .collect(),
-            lse,
+        let lse = shift.value + log;
+        let rounding = (U * lse.abs()).min(log.abs() + log_sum.error);
+        Ok(Softmax {
+            keys,
+            lse: Approx {
+                value: lse,
+                error: shift.error + log_sum.error + rounding,
+            },
             state: [shift, log_sum],
-            sink_error: sink_error / sum,
+            open: None,
+            sink,
             sum_error,
-            has_sink: sink.is_some(),
-        }
+            moved,
+        })
     }
 
     /// The Dv values of the output.
-    pub fn output(&self, softmax: &Softmax) -> Vec<Approx> {
+    pub fn output(&self, softmax: &Softmax) -> Result<Vec<Approx>> {
         let columns = self.dims.v_dim;
+        let (what, shape) = ("output of a row", &[columns]);
         if softmax.keys.is_empty() {
-            return vec![Approx::exact(0.0); columns];
+            return filled(what, shape, Approx::exact(0.0));
         }
-        if !softmax.lse.value.is_finite() {
-            return vec![softmax.lse; columns];
+        if let Some(open) = softmax.open {
+            return filled(what, shape, open);
         }
-        let mut mean = vec![Sum::default(); columns];
+        let mut mean = filled(what, shape, Sum::default())?;
         for key in &softmax.keys {
             for (sum, v) in mean.iter_mut().zip(self.value_of(key.j)) {
                 sum.push(key.probability.value, v);
             }
         }
-        let mut spread = vec![Spread::default(); columns];
+        let mut spread = filled(what, shape, Spread::default())?;
         for key in &softmax.keys {
             let columns = spread.iter_mut().zip(&mean).zip(self.value_of(key.j));
             for ((spread, mean), v) in columns {
-                spread.push(key.weight_error, v - mean.value);
+                spread.push(key, v - mean.value, v);
             }
         }
-        if softmax.has_sink {
+        if let Some(sink) = &softmax.sink {
             for (spread, mean) in spread.iter_mut().zip(&mean) {
-                spread.push(softmax.sink_error, mean.value);
+                spread.push(sink, mean.value, 0.0);
             }
         }
         let column = |d: usize| {
@@ -160,16 +218,18 @@ impl Row<'_> {
                 error: error + inherited,
             })
         };
-        (0..columns).map(column).collect()
+        collected(what, (0..columns).map(column))
     }
 
     /// What errors of the values do to a column.
     fn inherited_by_output(&self, softmax: &Softmax, d: usize) -> f64 {
-        let of_key = |key: &Key| {
+        let (mut sum, mut largest) = (0f64, 0f64);
+        for key in &softmax.keys {
             let error = self.value_errors(key.j).map_or(0.0, |errors| errors[d]);
-            (key.probability.value + key.weight_error) * error
-        };
-        softmax.keys.iter().map(of_key).sum()
+            sum += key.most * error;
+            largest = largest.max(error);
+        }
+        sum.min(largest)
     }
 
     fn column(&self, softmax: &Softmax, d: usize, mean: Sum, spread: Spread) -> Approx {
@@ -178,22 +238,20 @@ impl Row<'_> {
             return self.column_not_finite(softmax, d);
         }
         // Before the division the sum is up to n times larger.
-        if mean.largest * terms as f64 > MAX && terms > 1 {
+        let largest = mean.largest;
+        if largest * terms as f64 > MAX && terms > 1 {
             return Approx::UNDETERMINED;
         }
-        let Sum {
-            value,
-            in_order,
-            magnitude,
-            ..
-        } = mean;
-        let rounding = accumulation(terms, in_order, magnitude) + magnitude + 6.0 * value.abs();
+        // What is summed may be larger by what errors of the scores move.
+        let moved = SAFETY * spread.reached + softmax.moved * mean.magnitude;
+        let up_to = |x: f64, most: f64| (x + moved * most).min(largest * most);
+        let n = terms as f64;
+        let (in_order, magnitude) = (up_to(mean.in_order, n), up_to(mean.magnitude, 1.0));
+        let value = up_to(mean.value.abs(), 1.0);
+        let rounding = accumulation(terms, in_order, magnitude) + magnitude + 6.0 * value;
         Approx {
-            value,
-            error: spread.weighted.min(spread.largest)
-                + softmax.sum_error * value.abs()
-                + U * rounding
-                + TINY,
+            value: mean.value,
+            error: spread.error() + softmax.sum_error * value + U * rounding + TINY,
         }
     }
 
@@ -206,12 +264,16 @@ impl Row<'_> {
         let mut vanishing = false;
         for key in &softmax.keys {
             let v = self.value_of(key.j).nth(d).unwrap_or(0.0);
+            let errors = self.value_errors(key.j);
+            if errors.is_some_and(|errors| !errors[d].is_finite()) {
+                return Approx::UNDETERMINED;
+            }
             if v.is_nan() {
                 return Approx::NAN;
             }
             if v.is_infinite() {
                 sum += v;
-                vanishing |= key.probability.value < VANISHING;
+                vanishing |= key.least < VANISHING;
             } else {
                 largest = largest.max(v.abs());
             }
@@ -225,21 +287,33 @@ impl Row<'_> {
 }
 
 impl Softmax {
-    /// Of a row without a visible key, or with scores that are not finite.
-    fn uniform_state(scores: Vec<(usize, Approx)>, lse: Approx, has_sink: bool) -> Softmax {
-        let key = |(j, _)| Key {
-            j,
-            probability: lse,
-            weight_error: 0.0,
+    /// Of a row without a visible key, or with scores that decide about all by themselves.
+    fn without_scores(
+        scores: Vec<(usize, Approx)>,
+        lse: Approx,
+        open: Option<Approx>,
+    ) -> Result<Softmax> {
+        // Beside a NaN a key whose score is -inf may be treated like an excluded one.
+        let of_score = |score: Approx| match score.value == f64::NEG_INFINITY {
+            true => Approx::UNDETERMINED,
+            false => open.unwrap_or(lse),
         };
-        Softmax {
-            keys: scores.into_iter().map(key).collect(),
+        let key = |(j, score)| Key {
+            j,
+            probability: of_score(score),
+            weight_error: 0.0,
+            most: 1.0,
+            least: 0.0,
+        };
+        Ok(Softmax {
+            keys: collected("weights of a row", scores.into_iter().map(key))?,
             lse,
             state: [lse, Approx::exact(0.0)],
-            sink_error: 0.0,
+            open,
+            sink: None,
             sum_error: 0.0,
-            has_sink,
-        }
+            moved: 0.0,
+        })
     }
 }
 
@@ -262,31 +336,69 @@ impl Sum {
     }
 }
 
-/// How far wrong weights may move a mean: `sum_j err(j) |v(j) - O|`, and never
-/// past the values themselves.
+/// How far wrong weights may move a mean: see the top of the file.
 #[derive(Clone, Copy, Default)]
 struct Spread {
+    /// Sum of `weight_error` |v - O|.
     weighted: f64,
+    /// The largest |v - O| of the keys that may have weight.
     largest: f64,
+    /// Sum of `most` |v - O| over the others.
+    rest: f64,
+    /// Sum of `weight_error` |v|.
+    reached: f64,
 }
 
 impl Spread {
-    fn push(&mut self, error: f64, deviation: f64) {
-        self.weighted += error * deviation.abs();
-        self.largest = self.largest.max(deviation.abs());
+    fn push(&mut self, key: &Key, deviation: f64, v: f64) {
+        self.weighted += key.weight_error * deviation.abs();
+        self.reached += key.weight_error * v.abs();
+        match key.most > U {
+            true => self.largest = self.largest.max(deviation.abs()),
+            false => self.rest += key.most * deviation.abs(),
+        }
+    }
+
+    fn error(&self) -> f64 {
+        let most = (self.largest + self.rest) / SAFETY;
+        self.weighted.min(most)
     }
 }
 
-/// What becomes of a row with a score that is not finite: NaN if one is NaN.
-fn not_finite(scores: &[(usize, Approx)]) -> Option<Approx> {
-    let of = |s: &Approx| s.value.is_nan() && !s.is_undetermined();
-    if scores.iter().any(|(_, s)| of(s)) {
-        return Some(Approx::NAN);
+/// ln of the sum of exp.
+fn log_sum(exponents: impl Iterator<Item = f64> + Clone) -> f64 {
+    let top = exponents.clone().fold(f64::NEG_INFINITY, f64::max);
+    top + exponents.map(|x| (x - top).exp()).sum::<f64>().ln()
+}
+
+/// What becomes of log-sum-exp and output of a row, if a score that is not finite decides:
+///
+/// - a NaN makes both NaN;
+/// - beside +inf the output is NaN, as exp(inf - inf) is. The log-sum-exp is +inf by the
+///   formula and NaN by most implementations: undetermined;
+/// - a score of -inf has weight 0, and so has one that may overflow to -inf and is far
+///   below the largest: they decide nothing. Where there is no other score and no sink,
+///   the output is 0/0: undetermined, as is a row with a score that may be anything.
+fn not_finite(scores: &[(usize, Approx)], sink: Option<f64>) -> Option<(Approx, Approx)> {
+    let any = |is: &dyn Fn(&Approx) -> bool| scores.iter().any(|(_, s)| is(s));
+    if any(&|s| s.value.is_nan() && !s.is_undetermined()) {
+        return Some((Approx::NAN, Approx::NAN));
     }
-    scores
-        .iter()
-        .any(|(_, s)| !s.value.is_finite())
-        .then_some(Approx::UNDETERMINED)
+    let undetermined = Some((Approx::UNDETERMINED, Approx::UNDETERMINED));
+    if any(&Approx::is_undetermined) {
+        return undetermined;
+    }
+    if any(&|s| s.value == f64::INFINITY) {
+        return Some((Approx::UNDETERMINED, Approx::NAN));
+    }
+    let known = scores.iter().filter(|(_, s)| s.is_known());
+    let least = known.map(|(_, s)| s.value - SAFETY * s.error).chain(sink);
+    let top = least.fold(f64::NEG_INFINITY, f64::max);
+    let decides = |s: &Approx| !s.is_known() && s.value > top + VANISHED;
+    match top == f64::NEG_INFINITY || any(&decides) {
+        true => undetermined,
+        false => None,
+    }
 }
 
 /// How often a running maximum over tiles of at least four keys may rise, and

@@ -2,13 +2,14 @@
 
 use super::StageExpected;
 use super::inspect::{KeyNorms, Weight, norm, of_region, weight, weights};
-use super::rounding::{Approx, TINY, U, accumulation, store};
+use super::rounding::{Approx, SAFETY, TINY, U, accumulation, store};
 use super::row::Row;
 use super::softmax::Softmax;
 use super::total::{Total, times};
 use crate::error::Result;
 use crate::host::{DType, Dims, Inputs};
 use crate::inspect::{DISTANCE_BINS, FIELDS, RowSummary, Rows, TopKey};
+use crate::memory::{filled, room};
 use crate::options::Options;
 use crate::problem::Region;
 use crate::tensor::Stats;
@@ -100,9 +101,11 @@ pub fn rows(
 ) -> Result<Vec<RowExpected>> {
     let dims = inputs.validate(options)?;
     wanted.region.check(&dims)?;
-    let all = of_region(&wanted.region).into_iter();
-    all.map(|at| summary(inputs, options, stats, norms, wanted, &dims, at))
-        .collect()
+    let mut expected = room("rows", &wanted.region.lens())?;
+    for at in of_region(&wanted.region) {
+        expected.push(summary(inputs, options, stats, norms, wanted, &dims, at)?);
+    }
+    Ok(expected)
 }
 
 fn summary(
@@ -114,13 +117,13 @@ fn summary(
     dims: &Dims,
     [b, h, i]: [usize; 3],
 ) -> Result<RowExpected> {
-    let row = Row::new(inputs, options, b, h, i);
-    let softmax = row.softmax();
-    let all = weights(&row, &softmax, stats);
+    let row = Row::new(inputs, options, b, h, i)?;
+    let softmax = row.softmax()?;
+    let all = weights(&row, &softmax, stats)?;
     let (mut mass, mut first, mut contributions) =
         (Total::default(), Total::default(), Total::default());
     let mut bins = [Total::default(); DISTANCE_BINS];
-    let mut keys = Vec::with_capacity(all.len());
+    let mut keys = room("keys of a row", &[all.len()])?;
     for &Weight { j, p, .. } in &all {
         let contribution = match norms {
             Some(_) => times(p, norm(norms, dims, [b, h, j])?),
@@ -171,29 +174,30 @@ pub fn received(
 ) -> Result<StageExpected> {
     let dims = inputs.validate(options)?;
     region.check(&dims)?;
-    let mut totals = Vec::new();
+    let [batches, heads, _] = region.lens();
+    let mut expected = StageExpected::room("received", &[batches, heads, dims.kv_len])?;
     for b in region.batches.clone() {
         for h in region.heads.clone() {
-            let mut of_head = vec![Total::default(); dims.kv_len];
+            let mut of_head = filled("received by a head", &[dims.kv_len], Total::default())?;
             for i in region.rows.clone() {
-                let row = Row::new(inputs, options, b, h, i);
-                for Weight { j, p, .. } in weights(&row, &row.softmax(), stats) {
+                let row = Row::new(inputs, options, b, h, i)?;
+                for Weight { j, p, .. } in weights(&row, &row.softmax()?, stats)? {
                     of_head[j].push(p);
                 }
             }
-            totals.extend(of_head);
+            for total in &of_head {
+                expected.push(store(total.approx(), DType::F32));
+            }
         }
     }
-    let stored = totals.iter().map(|total| store(total.approx(), DType::F32));
-    let (values, bound) = stored.unzip();
-    Ok(StageExpected { values, bound })
+    Ok(expected)
 }
 
 fn sink_mass(row: &Row, softmax: &Softmax, stats: Stats) -> Approx {
-    match row.sink() {
-        None => Approx::exact(0.0),
-        Some(_) if !softmax.lse.value.is_finite() => softmax.lse,
-        Some(sink) => weight(Approx::exact(sink), softmax, stats),
+    match (row.sink(), softmax.open) {
+        (None, _) => Approx::exact(0.0),
+        (Some(_), Some(open)) => open,
+        (Some(sink), None) => weight(Approx::exact(sink), softmax, stats),
     }
 }
 
@@ -222,11 +226,13 @@ fn entropy(all: &[Weight]) -> Approx {
         let log = (w.p.value / m).max(d).ln().abs();
         d * (log + value.abs() + 1.0)
     });
-    let size = logs.magnitude / m;
+    let most = (all.len() as f64).ln();
+    let moved = moved.sum::<f64>().min(value.max(most - value) / SAFETY);
+    let size = logs.magnitude / m + moved;
     let sums = accumulation(logs.terms, logs.in_order / m, size);
     Approx {
         value,
-        error: moved.sum::<f64>() + U * (sums + 8.0 * size + 4.0 * m.ln().abs() + 8.0),
+        error: moved + U * (sums + 8.0 * size + 4.0 * m.ln().abs() + 8.0),
     }
 }
 
@@ -237,6 +243,10 @@ fn moments(scores: impl Iterator<Item = Approx> + Clone) -> (Approx, Approx) {
     scores.clone().for_each(|s| sum.push(s));
     if sum.terms == 0 {
         return (Approx::exact(0.0), Approx::exact(0.0));
+    }
+    if scores.clone().any(|s| !s.is_known() && !s.value.is_nan()) {
+        // Infinities may meet, in the mean or in a difference from it.
+        return (Approx::UNDETERMINED, Approx::UNDETERMINED);
     }
     let n = sum.terms as f64;
     let mean = sum.approx().map(|value, error| Approx {

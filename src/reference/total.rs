@@ -16,8 +16,12 @@ pub(super) struct Total {
 
 impl Total {
     pub fn push(&mut self, x: Approx) {
-        if !x.value.is_finite() {
-            self.open = Some(x);
+        if !x.is_known() {
+            self.open = Some(match x.value.is_nan() {
+                true => x,
+                // Infinities may meet.
+                false => Approx::UNDETERMINED,
+            });
         }
         self.value += x.value;
         self.error += x.error;
@@ -33,7 +37,9 @@ impl Total {
         if self.magnitude > MAX {
             return Approx::UNDETERMINED;
         }
-        let rounding = accumulation(self.terms, self.in_order, self.magnitude);
+        // The numbers that are summed may be larger by their errors.
+        let in_order = self.in_order + self.terms as f64 * self.error;
+        let rounding = accumulation(self.terms, in_order, self.magnitude + self.error);
         Approx {
             value: self.value,
             error: self.error + U * rounding,

@@ -83,7 +83,8 @@ impl Arithmetic {
     }
 
     fn exp2(&mut self, x: f32) -> f32 {
-        let x = x.max(-200.0);
+        // Not max(), which loses a NaN.
+        let x = if x < -200.0 { -200.0 } else { x };
         let exact = x.exp2();
         if !self.style.sloppy {
             return exact;

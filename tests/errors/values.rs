@@ -116,22 +116,22 @@ fn options_and_regions() {
         (
             "Value",
             |b| b.options(Options::default().softcap(0.0)),
-            "softcap: expected a finite number above 0, got 0",
+            "softcap: expected 1.1754944e-38 (2^-126) to 8.507059e37 (2^126), got 0e0",
         ),
         (
             "Value",
             |b| b.options(Options::default().softcap(-1.0)),
-            "softcap: expected a finite number above 0, got -1",
+            "softcap: expected 1.1754944e-38 (2^-126) to 8.507059e37 (2^126), got -1e0",
         ),
         (
             "Value",
             |b| b.options(Options::default().softcap(f32::NAN)),
-            "softcap: expected a finite number above 0, got NaN",
+            "softcap: expected 1.1754944e-38 (2^-126) to 8.507059e37 (2^126), got NaN",
         ),
         (
             "Value",
             |b| b.options(Options::default().softcap(f32::INFINITY)),
-            "softcap: expected a finite number above 0, got inf",
+            "softcap: expected 1.1754944e-38 (2^-126) to 8.507059e37 (2^126), got inf",
         ),
         (
             "Value",

@@ -98,7 +98,7 @@ fn expected(
             let norms = reference::value_norms_through(&inputs.value, &gram)?;
             (norms, case.heads)
         }
-        _ => (reference::value_norms(&inputs.value), case.kv_heads),
+        _ => (reference::value_norms(&inputs.value)?, case.kv_heads),
     };
     let rounded: Vec<f32> = norms.values.iter().map(|&x| x as f32).collect();
     let tensor = Tensor::f32(&rounded, [case.batch, heads, case.kv_len, 1])?;

@@ -94,7 +94,7 @@ fn norms(
 ) -> Result<Vec<f32>, Error> {
     let (heads, width) = (dims.q_heads, dims.v_dim);
     let norms = match output_weight {
-        None => reference::value_norms(&inputs.value),
+        None => reference::value_norms(&inputs.value)?,
         Some(weight) => {
             let gram = gram_matrices(weight, heads, width)?;
             let gram = Tensor::f32(&gram, [1, heads, width, width])?;
