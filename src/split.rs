@@ -22,6 +22,11 @@ pub(crate) struct Chunk {
 /// needs more.
 const STAGED_WORKSPACE: u64 = 64 << 20;
 
+/// Most dispatches of a [`Plan`](crate::Plan). A problem that a device's limits cut into
+/// more parts is refused: of one step of a model none comes near, and every dispatch
+/// takes memory of the host and a bind group.
+pub const MAX_DISPATCHES: usize = 1 << 16;
+
 /// Rows of a chunk of summaries: a loop goes over them, and some drivers end long
 /// ones (src/loops.rs).
 pub(crate) const MOST_SUMMARY_ROWS: usize = 1 << 15;
@@ -291,18 +296,24 @@ pub(crate) fn split(
     let empty =
         |chunk: &Chunk| chunk.batches.is_empty() || chunk.heads.is_empty() || chunk.rows.is_empty();
     let nothing = match &problem.goal {
-        Goal::Forward => false,
+        // Without keys an output of 0 or the summary of an empty row is written.
+        Goal::Forward | Goal::Rows(_) => false,
         Goal::Pairs(pairs) => pairs.keys.is_empty(),
         _ => dims.kv_len == 0,
     };
     if empty(&whole) || nothing {
         return Ok(Vec::new());
     }
+    let most_chunks = MAX_DISPATCHES.saturating_sub(gather_dispatches(problem))
+        / dispatches_of_chunk(problem, kernel);
     let mut fitting = Vec::new();
     let mut pending = vec![whole];
     while let Some(chunk) = pending.pop() {
         let reasons = misfit(problem, kernel, &chunk, caps);
         if reasons.is_empty() {
+            if fitting.len() == most_chunks {
+                return Err(vec![too_many(&chunk)]);
+            }
             fitting.push(chunk);
             continue;
         }
@@ -315,4 +326,38 @@ pub(crate) fn split(
         }
     }
     Ok(fitting)
+}
+
+/// The most dispatches that a chunk takes.
+fn dispatches_of_chunk(problem: &Problem, kernel: Kernel) -> usize {
+    match problem.goal {
+        Goal::Forward | Goal::Stage(..) if kernel == Kernel::Staged => 3,
+        Goal::Rows(_) => 3,
+        _ => 1,
+    }
+}
+
+/// The most dispatches that gather lists: one a list, one for those of the host.
+fn gather_dispatches(problem: &Problem) -> usize {
+    match problem.has_device_lists() {
+        true => problem.lists.len() + 1,
+        false => 0,
+    }
+}
+
+fn too_many(chunk: &Chunk) -> Error {
+    let parts = [
+        (&chunk.batches, "batch entries"),
+        (&chunk.heads, "heads"),
+        (&chunk.rows, "rows"),
+    ]
+    .map(|(range, axis)| format!("{} {axis}", range.len()));
+    Error::value(
+        "plan",
+        format!("at most {MAX_DISPATCHES} dispatches (MAX_DISPATCHES)"),
+        format!(
+            "more, as the device's limits cut the problem into parts of {}",
+            parts.join(", ")
+        ),
+    )
 }

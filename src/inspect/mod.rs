@@ -170,9 +170,6 @@ pub(crate) fn output_shape(
             if operands.stats.is_none() {
                 return Err(missing("stats", "the statistics of a forward pass"));
             }
-            if dims.kv_len == 0 {
-                return Err(Error::value("key", "at least one key", 0));
-            }
             check_f32("output", &operands.output)?;
             (&rows.region, rows.width())
         }

@@ -75,7 +75,12 @@ pub(crate) fn inspection(
                 first_keys: wanted.first_keys as u32,
                 ..all
             };
-            let mut passes = vec![scores, pass(Shader::InspectRows, [rows, 1], summary)];
+            let summaries = pass(Shader::InspectRows, [rows, 1], summary);
+            if problem.dims.kv_len == 0 {
+                // No scores, and no key that receives a mass.
+                return vec![summaries];
+            }
+            let mut passes = vec![scores, summaries];
             if problem.received.is_some() {
                 let continued = chunk.rows.start > wanted.region.rows.start;
                 let mut params = all;
