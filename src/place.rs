@@ -29,6 +29,7 @@ pub(crate) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
+    /// The bytes of a view. An empty one has none, wherever it begins.
     pub fn new(
         home: Home<'a>,
         shape: &[usize; 4],
@@ -37,7 +38,11 @@ impl<'a> Span<'a> {
         size: u64,
     ) -> Self {
         let count = extent(shape, strides).unwrap_or(u64::MAX);
-        let start = offset.saturating_mul(size);
+        let start = if count == 0 {
+            0
+        } else {
+            offset.saturating_mul(size)
+        };
         let end = start.saturating_add(count.saturating_mul(size));
         Span {
             home,

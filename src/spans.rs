@@ -108,9 +108,8 @@ pub(crate) fn check_usage(spans: &NamedSpans<'_>) -> Result<()> {
                 actual: buffer.usage(),
             });
         }
-        // Views check this when they are made; lists have no constructor. What is empty
-        // may begin anywhere.
-        if !span.bytes.is_empty() && span.bytes.end > buffer.size() {
+        // Views check this when they are made; lists have no constructor.
+        if span.bytes.end > buffer.size() {
             return Err(Error::BufferTooSmall {
                 operand,
                 needed: span.bytes.end,

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::caps::DeviceCaps;
 use crate::error::Error;
 use crate::kernel::Kernel;
+use crate::lists::ListSource;
 use crate::params::{LANES, tile};
 use crate::problem::{Geometry, Goal, Problem};
 use crate::tiling::Tiling;
@@ -337,11 +338,13 @@ fn dispatches_of_chunk(problem: &Problem, kernel: Kernel) -> usize {
     }
 }
 
-/// The most dispatches that gather lists: one a list, one for those of the host.
+/// Dispatches that gather lists: one a list in a buffer, one for all of the host's.
 fn gather_dispatches(problem: &Problem) -> usize {
-    match problem.has_device_lists() {
-        true => problem.lists.len() + 1,
-        false => 0,
+    let is_host = |(_, source): &&(_, ListSource)| matches!(source, ListSource::Host(_));
+    let host = problem.lists.iter().filter(is_host).count();
+    match problem.lists.len() - host {
+        0 => 0,
+        buffers => buffers + host.min(1),
     }
 }
 
