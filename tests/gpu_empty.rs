@@ -37,8 +37,10 @@ fn summaries_without_keys() {
         };
         let (numbers, bounds) = (of(|row| &row.values), of(|row| &row.bound));
         for kernel in kernels() {
-            let mut inspection = Inspection::default();
-            inspection.plan = PlanOptions::default().kernel(kernel);
+            let inspection = Inspection {
+                plan: PlanOptions::default().kernel(kernel),
+                ..Inspection::default()
+            };
             let seen = gpu()
                 .upload_inspection(&inputs, options, &inspection)
                 .unwrap();

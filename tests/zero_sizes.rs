@@ -225,8 +225,10 @@ fn slices_of_nothing() {
         assert_eq!(stage.unwrap().len(), count * sizes.kv_len);
         let weight = tensor([1, 1, 3, heads * sizes.v_dim]);
         for output_weight in [None, Some(weight)] {
-            let mut inspection = Inspection::default();
-            inspection.output_weight = output_weight;
+            let inspection = Inspection {
+                output_weight,
+                ..Inspection::default()
+            };
             let seen = attention
                 .upload_inspection(&inputs, &options, &inspection)
                 .unwrap();
