@@ -121,7 +121,7 @@ fn packed_layers_over_nothing() {
                 bytes: vec![0; count.max(1) * 4],
                 written: vec![true; count.max(1) * 4],
             };
-            let bytes = gpu::memory::read_back(gpu(), &[y.clone()], &[image]).unwrap();
+            let bytes = gpu::memory::read_back(gpu(), std::slice::from_ref(&y), &[image]).unwrap();
             let got: &[f32] = bytemuck::cast_slice(&bytes[0][..count * 4]);
             report.expect(got == vec![0.25; count], format!("{what}: {got:?}"));
         }
