@@ -134,10 +134,6 @@ pub(crate) fn slabs(
         let keys = 0..problem.dims.kv_len;
         [chunk.batches.clone(), chunk.kv_heads(problem), keys]
     };
-    let mut all = vec![("query", slab(&problem.query, by_row(), caps))];
-    if problem.dims.kv_len > 0 {
-        all.push(("key", slab(&problem.key, by_key(), caps)));
-    }
     let output_axes = match problem.goal.region() {
         None => by_row(),
         Some(region) => {
@@ -151,10 +147,18 @@ pub(crate) fn slabs(
         }
     };
     let has_keys = problem.dims.kv_len > 0;
+    let mut all = Vec::new();
     if let Some(received) = problem.received.as_ref().filter(|_| has_keys) {
         let [batches, heads, _] = output_axes.clone();
         let keys = 0..problem.dims.kv_len;
         all.push(("received", slab(received, [batches, heads, keys], caps)));
+    }
+    if chunk.rows.is_empty() {
+        return all;
+    }
+    all.push(("query", slab(&problem.query, by_row(), caps)));
+    if has_keys {
+        all.push(("key", slab(&problem.key, by_key(), caps)));
     }
     if let Some(norms) = problem.norms.as_ref().filter(|_| has_keys) {
         let [batches, kv_heads, keys] = by_key();
@@ -206,7 +210,7 @@ pub(crate) fn workgroups(
     let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tiling.keys));
     let most = match kernel {
         _ if problem.goal == Goal::Norms => rows.div_ceil(u64::from(LANES)),
-        _ if problem.goal.inspects() => rows.max(tiles.saturating_mul(keys)),
+        _ if problem.goal.inspects() => rows.max(tiles.max(1).saturating_mul(keys)),
         _ if problem.goal == Goal::Projection => tiles.saturating_mul(keys),
         Kernel::Tiled | Kernel::TiledSubgroup | Kernel::LaneBroadcast => {
             tiles.saturating_mul(columns)
@@ -294,8 +298,12 @@ pub(crate) fn split(
             rows: region.rows.clone(),
         },
     };
-    let empty =
-        |chunk: &Chunk| chunk.batches.is_empty() || chunk.heads.is_empty() || chunk.rows.is_empty();
+    // Keys that no row gives a mass receive 0.
+    let receives = matches!(problem.goal, Goal::Rows(_)) && problem.received.is_some();
+    let empty = |chunk: &Chunk| {
+        let no_rows = chunk.rows.is_empty() && !(receives && dims.kv_len > 0);
+        chunk.batches.is_empty() || chunk.heads.is_empty() || no_rows
+    };
     let nothing = match &problem.goal {
         // Without keys an output of 0 or the summary of an empty row is written.
         Goal::Forward | Goal::Rows(_) => false,

@@ -204,11 +204,6 @@ pub(crate) fn output_shape(
             let expected = format!("{expected:?}");
             return Err(Error::shape("received", expected, received.shape));
         }
-        if region.rows.is_empty() {
-            let expected = "at least one row that gives keys a mass";
-            let actual = format!("{:?}", region.rows);
-            return Err(Error::value("region rows", expected, actual));
-        }
         if dims.kv_len > 1 && received.strides[2] != 1 {
             return Err(Error::Layout {
                 operand: "received",
