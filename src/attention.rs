@@ -133,8 +133,9 @@ impl Attention {
     /// dispatches, and the host's lists.
     ///
     /// # Errors
-    /// [`Error::PlanMismatch`](crate::Error::PlanMismatch) if the plan was made for a device that can do
-    /// more; [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses.
+    /// [`Error::PlanMismatch`](crate::Error::PlanMismatch) with every reason if the plan was made for
+    /// another device and relies on what this one lacks: a limit, a feature, a size of
+    /// subgroups, an alignment, loops as long as its kernel's; [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses.
     pub fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         self.check_faults()?;
         plan.check_device(self.caps())?;

@@ -4,10 +4,13 @@
 use std::fmt;
 
 use crate::caps::DeviceCaps;
+use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::loops::check_loops;
 use crate::problem::{Goal, Problem};
 use crate::requirements::check_device;
+use crate::specialization::Loads;
+use crate::tiling::loads;
 use crate::tune_class::{ProblemClass, Tuned};
 
 /// A kind of device, as far as the choice of a kernel goes.
@@ -256,9 +259,22 @@ pub(crate) fn choose(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {
     let wanted = || tuned.clone().chain(table.clone());
     let is_able = |kernel| check_device(caps, kernel).is_empty();
     let mut passed_over = String::new();
-    for (kernel, why) in wanted().filter(|(kernel, _)| is_able(*kernel)) {
+    let mut advised = Vec::new();
+    for (kernel, why) in wanted() {
+        if !is_able(kernel) {
+            if !advised.contains(&kernel) {
+                passed_over += &advice(problem, kernel, &why, caps).unwrap_or_default();
+                advised.push(kernel);
+            }
+            continue;
+        }
         match check_loops(problem, kernel, caps) {
-            None => return (kernel, why + &passed_over),
+            None => {
+                return (
+                    kernel,
+                    why + &passed_over + wider_loads(problem, kernel, caps),
+                );
+            }
             Some(reason) => passed_over += &format!("; not {kernel:?}: {reason}"),
         }
     }
@@ -267,8 +283,46 @@ pub(crate) fn choose(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {
         .map(|(k, _)| k)
         .find(|k| is_able(*k))
         .or(all.next());
-    let why = format!("{class}: none of its kernels can");
+    let why = format!("{class}: none of its kernels can{passed_over}");
     (first.unwrap_or(Kernel::Tiled), why)
+}
+
+/// What to request, so that a kernel that comes first could run: the feature that the
+/// device was made without though its adapter is known to have subgroups, and larger
+/// limits. `None` if that would not do, or nothing is known of the adapter.
+fn advice(problem: &Problem, kernel: Kernel, why: &str, caps: &DeviceCaps) -> Option<String> {
+    let needs_subgroups = kernel.shaders().iter().any(|s| s.needs_subgroups());
+    let with = caps.with_subgroups().filter(|_| needs_subgroups);
+    let mut wishes: Vec<String> = with
+        .iter()
+        .map(|_| "wgpu::Features::SUBGROUP".to_owned())
+        .collect();
+    let with = with.as_ref().unwrap_or(caps);
+    for reason in check_device(with, kernel) {
+        match reason {
+            Error::Limit {
+                limit_name, needed, ..
+            } => wishes.push(format!("the limit {limit_name} at {needed}")),
+            _ => return None,
+        }
+    }
+    check_loops(problem, kernel, with).is_none().then(|| {
+        format!(
+            "; {kernel:?} comes before it ({why}): for it request the device with {}, if the \
+             adapter has that (see Attention::features)",
+            wishes.join(" and ")
+        )
+    })
+}
+
+/// The same for the feature with which the kernel for llvmpipe loads more at once.
+fn wider_loads(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> &'static str {
+    let is_llvmpipe = matches!(caps.class, DeviceClass::OldLlvmpipe | DeviceClass::Llvmpipe);
+    let suits = is_llvmpipe && kernel == Kernel::LaneBroadcast;
+    match suits && loads(problem, caps) == Loads::Chunks {
+        true => "; its loads are wider on a device requested with wgpu::Features::SHADER_INT64",
+        false => "",
+    }
 }
 
 pub(crate) fn is_llvmpipe(info: &wgpu::AdapterInfo) -> bool {

@@ -227,6 +227,7 @@ pub use options::{Alignment, Options, Window};
 pub use plan::{Plan, PlanOptions};
 pub use problem::{Problem, Region};
 pub use projection::Projection;
+pub use split::MAX_DISPATCHES;
 pub use stage::Stage;
 pub use tensor::{List, MaskView, Stats, StatsView, TensorView};
 #[cfg(all(feature = "tune", not(target_family = "wasm")))]

@@ -29,6 +29,7 @@ pub(crate) struct Span<'a> {
 }
 
 impl<'a> Span<'a> {
+    /// The bytes of a view. An empty one has none, wherever it begins.
     pub fn new(
         home: Home<'a>,
         shape: &[usize; 4],
@@ -37,7 +38,11 @@ impl<'a> Span<'a> {
         size: u64,
     ) -> Self {
         let count = extent(shape, strides).unwrap_or(u64::MAX);
-        let start = offset.saturating_mul(size);
+        let start = if count == 0 {
+            0
+        } else {
+            offset.saturating_mul(size)
+        };
         let end = start.saturating_add(count.saturating_mul(size));
         Span {
             home,
@@ -74,6 +79,30 @@ pub(crate) fn extent(shape: &[usize; 4], strides: &[usize; 4]) -> Option<u64> {
     last.checked_add(1)
 }
 
+/// Bytes from the buffer's start to the view's end, rounded up to 4. An empty view needs
+/// none, wherever it begins.
+pub(crate) fn bytes_needed(
+    operand: &'static str,
+    shape: &[usize; 4],
+    strides: &[usize; 4],
+    offset: usize,
+    size: u64,
+) -> Result<u64> {
+    let end = |count: u64| match count {
+        0 => Some(0),
+        _ => count.checked_add(offset as u64),
+    };
+    let needed = extent(shape, strides)
+        .and_then(end)
+        .and_then(|end| end.checked_mul(size))
+        .and_then(|bytes| bytes.checked_next_multiple_of(4));
+    needed.ok_or_else(|| Error::Layout {
+        operand,
+        expected: "a last element below 2^64 bytes".to_owned(),
+        actual: format!("shape {shape:?}, strides {strides:?}, offset {offset}"),
+    })
+}
+
 pub(crate) fn check_fit(
     operand: &'static str,
     buffer: &wgpu::Buffer,
@@ -82,21 +111,13 @@ pub(crate) fn check_fit(
     offset: usize,
     size: u64,
 ) -> Result<()> {
-    let needed = extent(shape, strides)
-        .and_then(|count| count.checked_add(offset as u64))
-        .and_then(|end| end.checked_mul(size))
-        .and_then(|bytes| bytes.checked_next_multiple_of(4));
-    match needed {
-        None => Err(Error::Layout {
-            operand,
-            expected: "a last element below 2^64 bytes".to_owned(),
-            actual: format!("shape {shape:?}, strides {strides:?}, offset {offset}"),
-        }),
-        Some(needed) if needed > buffer.size() => Err(Error::BufferTooSmall {
+    let needed = bytes_needed(operand, shape, strides, offset, size)?;
+    match needed > buffer.size() {
+        true => Err(Error::BufferTooSmall {
             operand,
             needed,
             size: buffer.size(),
         }),
-        Some(_) => Ok(()),
+        false => Ok(()),
     }
 }

@@ -8,10 +8,9 @@ use crate::class;
 use crate::error::{Error, Result};
 use crate::kernel::{Access, Kernel, Shader, Slot};
 use crate::lists::ListSource;
-use crate::loops::check_loops;
 use crate::params::{CopyParams, Params};
 use crate::problem::{Goal, Problem};
-use crate::requirements::{check_device, check_lists};
+use crate::requirements::{check_passes, check_whole, mismatch};
 use crate::specialization::{Lanes, Specialization, canonical};
 use crate::split::{holds_scores, split};
 use crate::tiling::{column_runs, loads};
@@ -114,7 +113,8 @@ impl Plan {
     /// Plans a problem for a device.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with every reason, not only the first.
+    /// [`Error::Unsupported`] with every reason, not only the first; that the plan would
+    /// take more than [`MAX_DISPATCHES`](crate::MAX_DISPATCHES) is one.
     pub fn new(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result<Plan> {
         Plan::find(problem, caps, options).map_err(|error| problem.goal.in_its_words(error))
     }
@@ -138,14 +138,11 @@ impl Plan {
                 workspace_bytes: 0,
             });
         }
-        let mut reasons = check_device(caps, kernel);
-        reasons.extend(check_loops(problem, kernel, caps));
-        let chunks = chunks.unwrap_or_else(|limits| {
-            reasons.extend(limits);
-            Vec::new()
-        });
+        let (chunks, misfits) = match chunks {
+            Ok(chunks) => (chunks, Vec::new()),
+            Err(misfits) => (Vec::new(), misfits),
+        };
         let aux_bytes = aux.words * 4;
-        reasons.extend(check_lists(problem, aux_bytes, caps));
         let gathered = if problem.has_device_lists() {
             aux_bytes
         } else {
@@ -161,14 +158,8 @@ impl Plan {
             0 => gathered,
             _ => scores_start + scores_bytes,
         };
-        if workspace_bytes > caps.max_buffer_size {
-            reasons.push(Error::Limit {
-                what: "workspace in bytes".to_owned(),
-                needed: workspace_bytes,
-                limit_name: "max_buffer_size",
-                limit: caps.max_buffer_size,
-            });
-        }
+        let mut reasons = check_whole(problem, kernel, aux_bytes, workspace_bytes, caps);
+        reasons.extend(misfits);
         if !reasons.is_empty() {
             return Err(Error::Unsupported { reasons });
         }
@@ -196,6 +187,10 @@ impl Plan {
             };
             pass.specialization = canonical(pass.shader, specialization);
         }
+        let reasons = check_passes(&passes, caps);
+        if !reasons.is_empty() {
+            return Err(Error::Unsupported { reasons });
+        }
         Ok(Plan {
             problem: problem.clone(),
             kernel,
@@ -214,7 +209,8 @@ impl Plan {
         self.kernel
     }
 
-    /// Why it was chosen.
+    /// Why it was chosen; and where the device was requested without a feature, or with a
+    /// limit too small, for a kernel that its class prefers, what to request.
     pub fn why(&self) -> &str {
         &self.why
     }
@@ -241,40 +237,25 @@ impl Plan {
             .map(|pass| (pass.shader.name(), pass.grid))
     }
 
-    /// Whether a device of these capabilities can run the plan, which may have
-    /// been made for another.
+    /// Whether a device of these capabilities can run the plan, which may have been made
+    /// for another: everything that was asked of that one is asked of this.
     pub(crate) fn check_device(&self, caps: &DeviceCaps) -> Result<()> {
-        let mismatch = |expected: String, actual: String| {
-            Err(Error::PlanMismatch {
-                operand: "device",
-                expected,
-                actual,
-            })
-        };
+        if self.passes.is_empty() {
+            return Ok(());
+        }
+        let (problem, kernel) = (&self.problem, self.kernel);
+        let (aux_bytes, workspace_bytes) = (self.aux.words * 4, self.workspace_bytes);
+        let mut reasons = check_whole(problem, kernel, aux_bytes, workspace_bytes, caps);
+        reasons.extend(check_passes(&self.passes, caps));
         let align = caps.alignment();
-        let most = caps.max_compute_workgroups_per_dimension;
-        for pass in &self.passes {
-            if pass.grid.iter().any(|&n| n > most) {
-                let expected = format!("{:?} workgroups", pass.grid);
-                return mismatch(expected, format!("at most {most} a dimension"));
-            }
-            for (start, end) in pass.binds.iter().filter_map(|bind| bind.range) {
-                if end - start > caps.max_storage_buffer_binding_size {
-                    let limit = caps.max_storage_buffer_binding_size;
-                    let expected = format!("bindings of {} bytes", end - start);
-                    return mismatch(expected, format!("at most {limit} bytes"));
-                }
-                if !start.is_multiple_of(align) {
-                    let expected = format!("a binding at byte {start}");
-                    return mismatch(expected, format!("an alignment of {align}"));
-                }
-            }
-        }
         if !self.scores_start.is_multiple_of(align) {
-            let expected = format!("scores at byte {} of the workspace", self.scores_start);
-            return mismatch(expected, format!("an alignment of {align}"));
+            reasons.push(Error::value(
+                "device",
+                format!("scores at byte {} of the workspace", self.scores_start),
+                format!("an alignment of {align}"),
+            ));
         }
-        Ok(())
+        mismatch(reasons)
     }
 
     /// The host's lists, as the words of the region that the kernels read.

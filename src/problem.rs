@@ -186,6 +186,8 @@ impl Problem {
     /// planning without buffers. Query, key and value are stored as `dtype`.
     ///
     /// # Errors
+    /// [`Error::Shape`] as [`Dims::new`], for sizes without meaning;
+    /// [`Error::Layout`] for a tensor beyond what can be addressed;
     /// [`Error::Value`] for an option without meaning, or one that needs a list.
     pub fn contiguous(
         dims: &Dims,
@@ -198,22 +200,25 @@ impl Problem {
             let expected = "an alignment that needs no list of offsets";
             return Err(Error::value("alignment", expected, "PerSequence"));
         }
-        let geometry = |shape, dtype: DType| {
-            let strides = crate::place::contiguous(shape);
-            Geometry::new(shape, strides, dtype.size(), 0)
-        };
         let kv = |dim| [dims.batch, dims.kv_heads, dims.kv_len, dim];
         let query = [dims.batch, dims.q_heads, dims.q_len, dims.qk_dim];
+        let (key, value) = (kv(dims.qk_dim), kv(dims.v_dim));
+        let dims = Dims::new(query, key, value)?;
+        let geometry = |operand, shape, dtype: DType| {
+            let strides = crate::place::contiguous(shape);
+            crate::place::bytes_needed(operand, &shape, &strides, 0, dtype.size())?;
+            Ok(Geometry::new(shape, strides, dtype.size(), 0))
+        };
         Ok(Problem {
             goal: Goal::Forward,
-            dims: *dims,
+            dims,
             options: *options,
-            query: geometry(query, dtype),
+            query: geometry("query", query, dtype)?,
             query_dtype: dtype,
-            key: geometry(kv(dims.qk_dim), dtype),
-            value: geometry(kv(dims.v_dim), dtype),
+            key: geometry("key", key, dtype)?,
+            value: geometry("value", value, dtype)?,
             kv_dtype: dtype,
-            output: geometry(dims.output_shape(), output),
+            output: geometry("output", dims.output_shape(), output)?,
             output_dtype: output,
             bias: None,
             mask: None,

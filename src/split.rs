@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::caps::DeviceCaps;
 use crate::error::Error;
 use crate::kernel::Kernel;
+use crate::lists::ListSource;
 use crate::params::{LANES, tile};
 use crate::problem::{Geometry, Goal, Problem};
 use crate::tiling::Tiling;
@@ -21,6 +22,11 @@ pub(crate) struct Chunk {
 /// Scores of the staged path that are held at a time, unless one tile of rows
 /// needs more.
 const STAGED_WORKSPACE: u64 = 64 << 20;
+
+/// Most dispatches of a [`Plan`](crate::Plan). A problem that a device's limits cut into
+/// more parts is refused: of one step of a model none comes near, and every dispatch
+/// takes memory of the host and a bind group.
+pub const MAX_DISPATCHES: usize = 1 << 16;
 
 /// Rows of a chunk of summaries: a loop goes over them, and some drivers end long
 /// ones (src/loops.rs).
@@ -128,10 +134,6 @@ pub(crate) fn slabs(
         let keys = 0..problem.dims.kv_len;
         [chunk.batches.clone(), chunk.kv_heads(problem), keys]
     };
-    let mut all = vec![("query", slab(&problem.query, by_row(), caps))];
-    if problem.dims.kv_len > 0 {
-        all.push(("key", slab(&problem.key, by_key(), caps)));
-    }
     let output_axes = match problem.goal.region() {
         None => by_row(),
         Some(region) => {
@@ -145,10 +147,18 @@ pub(crate) fn slabs(
         }
     };
     let has_keys = problem.dims.kv_len > 0;
+    let mut all = Vec::new();
     if let Some(received) = problem.received.as_ref().filter(|_| has_keys) {
         let [batches, heads, _] = output_axes.clone();
         let keys = 0..problem.dims.kv_len;
         all.push(("received", slab(received, [batches, heads, keys], caps)));
+    }
+    if chunk.rows.is_empty() {
+        return all;
+    }
+    all.push(("query", slab(&problem.query, by_row(), caps)));
+    if has_keys {
+        all.push(("key", slab(&problem.key, by_key(), caps)));
     }
     if let Some(norms) = problem.norms.as_ref().filter(|_| has_keys) {
         let [batches, kv_heads, keys] = by_key();
@@ -200,7 +210,7 @@ pub(crate) fn workgroups(
     let keys = (problem.dims.kv_len as u64).div_ceil(u64::from(tiling.keys));
     let most = match kernel {
         _ if problem.goal == Goal::Norms => rows.div_ceil(u64::from(LANES)),
-        _ if problem.goal.inspects() => rows.max(tiles.saturating_mul(keys)),
+        _ if problem.goal.inspects() => rows.max(tiles.max(1).saturating_mul(keys)),
         _ if problem.goal == Goal::Projection => tiles.saturating_mul(keys),
         Kernel::Tiled | Kernel::TiledSubgroup | Kernel::LaneBroadcast => {
             tiles.saturating_mul(columns)
@@ -288,21 +298,31 @@ pub(crate) fn split(
             rows: region.rows.clone(),
         },
     };
-    let empty =
-        |chunk: &Chunk| chunk.batches.is_empty() || chunk.heads.is_empty() || chunk.rows.is_empty();
+    // Keys that no row gives a mass receive 0.
+    let receives = matches!(problem.goal, Goal::Rows(_)) && problem.received.is_some();
+    let empty = |chunk: &Chunk| {
+        let no_rows = chunk.rows.is_empty() && !(receives && dims.kv_len > 0);
+        chunk.batches.is_empty() || chunk.heads.is_empty() || no_rows
+    };
     let nothing = match &problem.goal {
-        Goal::Forward => false,
+        // Without keys an output of 0 or the summary of an empty row is written.
+        Goal::Forward | Goal::Rows(_) => false,
         Goal::Pairs(pairs) => pairs.keys.is_empty(),
         _ => dims.kv_len == 0,
     };
     if empty(&whole) || nothing {
         return Ok(Vec::new());
     }
+    let most_chunks = MAX_DISPATCHES.saturating_sub(gather_dispatches(problem))
+        / dispatches_of_chunk(problem, kernel);
     let mut fitting = Vec::new();
     let mut pending = vec![whole];
     while let Some(chunk) = pending.pop() {
         let reasons = misfit(problem, kernel, &chunk, caps);
         if reasons.is_empty() {
+            if fitting.len() == most_chunks {
+                return Err(vec![too_many(&chunk)]);
+            }
             fitting.push(chunk);
             continue;
         }
@@ -315,4 +335,40 @@ pub(crate) fn split(
         }
     }
     Ok(fitting)
+}
+
+/// The most dispatches that a chunk takes.
+fn dispatches_of_chunk(problem: &Problem, kernel: Kernel) -> usize {
+    match problem.goal {
+        Goal::Forward | Goal::Stage(..) if kernel == Kernel::Staged => 3,
+        Goal::Rows(_) => 3,
+        _ => 1,
+    }
+}
+
+/// Dispatches that gather lists: one a list in a buffer, one for all of the host's.
+fn gather_dispatches(problem: &Problem) -> usize {
+    let is_host = |(_, source): &&(_, ListSource)| matches!(source, ListSource::Host(_));
+    let host = problem.lists.iter().filter(is_host).count();
+    match problem.lists.len() - host {
+        0 => 0,
+        buffers => buffers + host.min(1),
+    }
+}
+
+fn too_many(chunk: &Chunk) -> Error {
+    let parts = [
+        (&chunk.batches, "batch entries"),
+        (&chunk.heads, "heads"),
+        (&chunk.rows, "rows"),
+    ]
+    .map(|(range, axis)| format!("{} {axis}", range.len()));
+    Error::value(
+        "plan",
+        format!("at most {MAX_DISPATCHES} dispatches (MAX_DISPATCHES)"),
+        format!(
+            "more, as the device's limits cut the problem into parts of {}",
+            parts.join(", ")
+        ),
+    )
 }

@@ -270,6 +270,11 @@ pub fn with_texts(attention: &Attention, texts: HashMap<String, String>) -> Resu
     Ok(attention)
 }
 
+/// Whether a device of these capabilities can run a plan: what `prepare` asks of its own.
+pub fn can_run(plan: &Plan, caps: &DeviceCaps) -> Result<()> {
+    plan.check_device(caps)
+}
+
 /// Whether some shader of a family runs without wgpu's runtime checks.
 pub fn runs_unchecked(kernel: crate::Kernel) -> bool {
     kernel.shaders().iter().any(|shader| shader.is_proven())

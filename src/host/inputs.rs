@@ -59,9 +59,10 @@ pub struct Dims {
 }
 
 impl Dims {
-    /// Query heads that share one kv head.
+    /// Query heads that share one kv head; 0 if there is no kv head, which
+    /// [`Dims::new`] refuses.
     pub fn group(&self) -> usize {
-        self.q_heads / self.kv_heads
+        self.q_heads.checked_div(self.kv_heads).unwrap_or(0)
     }
 
     /// Shape of the output, (B, Hq, Nq, Dv).

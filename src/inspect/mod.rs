@@ -170,9 +170,6 @@ pub(crate) fn output_shape(
             if operands.stats.is_none() {
                 return Err(missing("stats", "the statistics of a forward pass"));
             }
-            if dims.kv_len == 0 {
-                return Err(Error::value("key", "at least one key", 0));
-            }
             check_f32("output", &operands.output)?;
             (&rows.region, rows.width())
         }
@@ -206,11 +203,6 @@ pub(crate) fn output_shape(
         if received.shape != expected {
             let expected = format!("{expected:?}");
             return Err(Error::shape("received", expected, received.shape));
-        }
-        if region.rows.is_empty() {
-            let expected = "at least one row that gives keys a mass";
-            let actual = format!("{:?}", region.rows);
-            return Err(Error::value("region rows", expected, actual));
         }
         if dims.kv_len > 1 && received.strides[2] != 1 {
             return Err(Error::Layout {

@@ -75,15 +75,21 @@ pub(crate) fn inspection(
                 first_keys: wanted.first_keys as u32,
                 ..all
             };
-            let mut passes = vec![scores, pass(Shader::InspectRows, [rows, 1], summary)];
-            if problem.received.is_some() {
+            let keys = problem.received.as_ref().map(|_| {
                 let continued = chunk.rows.start > wanted.region.rows.start;
                 let mut params = all;
                 params.rules |= if continued { rules::CONTINUED } else { 0 };
                 let columns = (problem.dims.kv_len as u32).div_ceil(LANES);
-                passes.push(pass(Shader::InspectKeys, [1, columns], params));
+                pass(Shader::InspectKeys, [1, columns], params)
+            });
+            let summaries = pass(Shader::InspectRows, [rows, 1], summary);
+            match (rows, problem.dims.kv_len) {
+                // No row gives a mass, and every key has to hear of it.
+                (0, _) => keys.into_iter().collect(),
+                // No scores, and no key that receives a mass.
+                (_, 0) => vec![summaries],
+                _ => [scores, summaries].into_iter().chain(keys).collect(),
             }
-            passes
         }
         Goal::Norms => vec![pass(Shader::RowNorms, [rows.div_ceil(LANES), 1], all)],
         Goal::Forward | Goal::Stage(..) | Goal::Projection => Vec::new(),

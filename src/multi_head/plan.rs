@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::place::Home;
 use crate::plan::{Plan, PlanOptions};
 use crate::problem::Problem;
+use crate::requirements::{check_buffer, mismatch};
 use crate::spans::check_overlap;
 
 /// What will run for a multi-head layer on a device.
@@ -80,6 +81,13 @@ impl MultiHeadPlan {
         self.layout.scratch.saturating_add(own)
     }
 
+    /// Whether a device has room for the whole workspace; the plan of each step is
+    /// checked when it is prepared.
+    pub(super) fn check_device(&self, caps: &DeviceCaps) -> Result<()> {
+        let workspace = check_buffer("workspace in bytes", self.workspace_bytes(), caps);
+        mismatch(workspace.into_iter().collect())
+    }
+
     /// Number of dispatches.
     pub fn dispatches(&self) -> usize {
         self.plans().map(|(_, plan)| plan.dispatches()).sum()
@@ -98,16 +106,12 @@ impl MultiHeadPlan {
 }
 
 fn check_workspace(needed: u64, caps: &DeviceCaps) -> Result<()> {
-    if needed <= caps.max_buffer_size {
-        return Ok(());
+    match check_buffer("workspace in bytes", needed, caps) {
+        None => Ok(()),
+        Some(reason) => Err(Error::Unsupported {
+            reasons: vec![reason],
+        }),
     }
-    let reasons = vec![Error::Limit {
-        what: "workspace in bytes".to_owned(),
-        needed,
-        limit_name: "max_buffer_size",
-        limit: caps.max_buffer_size,
-    }];
-    Err(Error::Unsupported { reasons })
 }
 
 impl fmt::Display for MultiHeadPlan {

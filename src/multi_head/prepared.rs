@@ -41,6 +41,7 @@ impl Attention {
     /// # Errors
     /// As [`Attention::prepare`].
     pub fn prepare_multi_head(&self, plan: &MultiHeadPlan) -> Result<PreparedMultiHead> {
+        plan.check_device(self.caps())?;
         let projections = plan.projections.iter().map(|(_, plan)| self.prepare(plan));
         Ok(PreparedMultiHead {
             plan: plan.clone(),

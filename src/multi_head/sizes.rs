@@ -155,13 +155,13 @@ impl MultiHeadDims {
         let d = &self.attention;
         let rows = |n: usize| d.batch as f64 * n as f64;
         let product = |rows: f64, width: usize, heads: usize, dim: usize| {
-            2.0 * rows * width as f64 * (heads * dim) as f64
+            2.0 * rows * width as f64 * heads as f64 * dim as f64
         };
         let pairs = rows(d.q_len) * d.kv_len as f64 * d.q_heads as f64;
         product(rows(d.q_len), self.width, d.q_heads, d.qk_dim)
             + product(rows(d.kv_len), self.context_width, d.kv_heads, d.qk_dim)
             + product(rows(d.kv_len), self.context_width, d.kv_heads, d.v_dim)
-            + 2.0 * pairs * (d.qk_dim + d.v_dim) as f64
+            + 2.0 * pairs * (d.qk_dim as f64 + d.v_dim as f64)
             + product(rows(d.q_len), self.output_width, d.q_heads, d.v_dim)
     }
 }

@@ -55,6 +55,7 @@ fn shaders_of_no_plan_are_an_error() {
         ("--head-dim", "0", "Dqk > 0"),
         ("--kv-heads", "3", "multiple of the 3 kv heads"),
         ("--q-len", "2000000000", "2^30"),
+        ("--batch", "1073741824", "at most 65536 dispatches"),
     ] {
         let output = run(["shaders", "--out", out, flag, value]);
         assert_eq!(output.status.code(), Some(2), "{flag} {value}");

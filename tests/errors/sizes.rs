@@ -112,3 +112,129 @@ fn no_size_panics() {
     }
     assert!(accepted > 100 && refused > 1_000, "{accepted} {refused}");
 }
+
+/// Sizes of a problem without buffers: those that no tensors have are refused by the
+/// operand whose axis is at fault; those that some have are planned or refused.
+#[test]
+fn sizes_of_a_problem_without_buffers() {
+    let good = Dims {
+        batch: 2,
+        q_heads: 4,
+        kv_heads: 2,
+        q_len: 5,
+        kv_len: 7,
+        qk_dim: 8,
+        v_dim: 6,
+    };
+    let make = |dims: &Dims| Problem::contiguous(dims, DType::F32, DType::F16, &Options::default());
+    make(&good).unwrap();
+    type Change = fn(&mut Dims);
+    let nonsense: [(Change, &str); 12] = [
+        (
+            |d| d.kv_heads = 0,
+            "key: expected shape (B, Hkv, Nk, Dqk) with Hkv > 0",
+        ),
+        (
+            |d| d.q_heads = 1,
+            "query: expected shape a multiple of the 2 kv heads",
+        ),
+        (
+            |d| d.kv_heads = 8,
+            "query: expected shape a multiple of the 8 kv heads",
+        ),
+        (
+            |d| d.qk_dim = 0,
+            "query: expected shape (B, Hq, Nq, Dqk) with Dqk > 0",
+        ),
+        (
+            |d| d.v_dim = 0,
+            "value: expected shape [2, 2, 7, Dv] with Dv > 0",
+        ),
+        (
+            |d| d.batch = usize::MAX,
+            "query: expected shape every axis at most 2^30",
+        ),
+        (
+            |d| d.q_heads = 1 << 31,
+            "query: expected shape every axis at most 2^30",
+        ),
+        (
+            |d| d.q_len = 1 << 40,
+            "query: expected shape every axis at most 2^30",
+        ),
+        (
+            |d| d.kv_len = (1 << 30) + 1,
+            "key: expected shape every axis at most 2^30",
+        ),
+        (
+            |d| d.v_dim = usize::MAX,
+            "value: expected shape every axis at most 2^30",
+        ),
+        (
+            |d| (d.batch, d.q_heads, d.q_len) = (1 << 30, 1 << 30, 1 << 30),
+            "query: expected layout with a last element below 2^64 bytes",
+        ),
+        (
+            |d| (d.batch, d.kv_len, d.v_dim) = (1 << 20, 1 << 30, 1 << 30),
+            "value: expected layout with a last element below 2^64 bytes",
+        ),
+    ];
+    for (change, text) in nonsense {
+        let mut dims = good;
+        change(&mut dims);
+        let error = make(&dims).unwrap_err();
+        assert!(error.is_input(), "{error}");
+        assert!(error.to_string().starts_with(text), "{error}\n{text}");
+        // The rest of what takes sizes answers too.
+        let _ = (dims.group(), dims.rows(), dims.output_shape());
+    }
+
+    let mut rng = StdRng::seed_from_u64(19);
+    let extremes = [
+        0,
+        1,
+        2,
+        3,
+        64,
+        1000,
+        1 << 20,
+        1 << 30,
+        (1 << 30) + 1,
+        usize::MAX,
+    ];
+    let (mut planned, mut refused) = (0, 0);
+    for _ in 0..4_000 {
+        let mut some = || extremes[rng.random_range(0..extremes.len())];
+        let dims = Dims {
+            batch: some(),
+            q_heads: some(),
+            kv_heads: some(),
+            q_len: some(),
+            kv_len: some(),
+            qk_dim: some(),
+            v_dim: some(),
+        };
+        let Ok(problem) = make(&dims) else {
+            refused += 1;
+            continue;
+        };
+        let _ = (
+            problem.flops(),
+            problem.to_string(),
+            ProblemClass::of(&problem),
+        );
+        // The many parts of the largest are counted by a test of plans.
+        if dims.rows() > 1 << 24 {
+            continue;
+        }
+        for kernel in [Kernel::Tiled, Kernel::Staged] {
+            let chosen = PlanOptions::default().kernel(kernel);
+            match Plan::new(&problem, &DeviceCaps::default(), &chosen) {
+                Ok(plan) => assert!(plan.dispatches() <= MAX_DISPATCHES),
+                Err(error) => assert!(error.is_unsupported(), "{error}"),
+            }
+        }
+        planned += 1;
+    }
+    assert!(planned > 100 && refused > 1_000, "{planned} {refused}");
+}

@@ -82,12 +82,24 @@ fn every_reason_is_given() {
     caps.min_storage_buffer_offset_alignment = 48;
     caps.max_storage_buffer_binding_size = 100;
     caps.max_buffer_size = 100;
+    caps.max_compute_workgroup_size_x = 127;
+    caps.max_uniform_buffer_binding_size = 16;
+    caps.max_uniform_buffers_per_shader_stage = 0;
+    caps.max_buffers_and_acceleration_structures_per_shader_stage = 8;
+    caps.max_bind_groups = 0;
+    caps.max_bindings_per_bind_group = 8;
     let found = reasons(plan(&problem, &caps, Kernel::Tiled).unwrap_err());
     let expected = [
         "alignment of bindings, a divisor of: 256 needed, the device's min_storage_buffer_offset_alignment is 48",
         "storage buffers of one dispatch: 8 needed, the device's max_storage_buffers_per_shader_stage is 7",
         "invocations of one workgroup: 128 needed, the device's max_compute_invocations_per_workgroup is 63",
         "workgroup memory in bytes: 14704 needed, the device's max_compute_workgroup_storage_size is 14703",
+        "invocations of one workgroup in x: 128 needed, the device's max_compute_workgroup_size_x is 127",
+        "uniform of one dispatch in bytes: 320 needed, the device's max_uniform_buffer_binding_size is 16",
+        "uniform buffers of one dispatch: 1 needed, the device's max_uniform_buffers_per_shader_stage is 0",
+        "storage and uniform buffers of one dispatch: 9 needed, the device's max_buffers_and_acceleration_structures_per_shader_stage is 8",
+        "bind groups of one dispatch: 1 needed, the device's max_bind_groups is 0",
+        "bindings of one bind group: 9 needed, the device's max_bindings_per_bind_group is 8",
         "query: one (batch, kv head) slab in bytes: 160 needed, the device's max_storage_buffer_binding_size is 100",
         "key: one (batch, kv head) slab in bytes: 224 needed, the device's max_storage_buffer_binding_size is 100",
         "value: one (batch, kv head) slab in bytes: 168 needed, the device's max_storage_buffer_binding_size is 100",
@@ -101,7 +113,14 @@ fn every_reason_is_given() {
     }
 
     // One limit at a time: exactly what is needed is enough, one less is not.
-    let spoil: [fn(&mut DeviceCaps, i64); 3] = [
+    let spoil: [fn(&mut DeviceCaps, i64); 8] = [
+        |c, less| c.max_compute_workgroup_size_x = (128 - less) as u32,
+        |c, less| c.max_uniform_buffers_per_shader_stage = (1 - less) as u32,
+        |c, less| {
+            c.max_buffers_and_acceleration_structures_per_shader_stage = (9 - less) as u32;
+        },
+        |c, less| c.max_bind_groups = (1 - less) as u32,
+        |c, less| c.max_bindings_per_bind_group = (9 - less) as u32,
         |c, less| c.max_storage_buffers_per_shader_stage = (8 - less) as u32,
         |c, less| c.max_compute_invocations_per_workgroup = (128 - less) as u32,
         |c, less| {
@@ -159,7 +178,7 @@ fn no_capability_panics() {
     let mut judged = 0;
     for kernel in [Kernel::Tiled, Kernel::Staged] {
         for value in [0, 1, 2, 3, 255, 257, 1 << 16, u32::MAX - 1, u32::MAX] {
-            for field in 0..7 {
+            for field in 0..13 {
                 let mut caps = DeviceCaps::webgpu_default();
                 match field {
                     0 => caps.max_storage_buffer_binding_size = u64::from(value),
@@ -168,7 +187,13 @@ fn no_capability_panics() {
                     3 => caps.max_storage_buffers_per_shader_stage = value,
                     4 => caps.max_compute_workgroups_per_dimension = value,
                     5 => caps.max_compute_invocations_per_workgroup = value,
-                    _ => caps.max_compute_workgroup_storage_size = value,
+                    6 => caps.max_compute_workgroup_storage_size = value,
+                    7 => caps.max_compute_workgroup_size_x = value,
+                    8 => caps.max_uniform_buffer_binding_size = u64::from(value),
+                    9 => caps.max_uniform_buffers_per_shader_stage = value,
+                    10 => caps.max_buffers_and_acceleration_structures_per_shader_stage = value,
+                    11 => caps.max_bind_groups = value,
+                    _ => caps.max_bindings_per_bind_group = value,
                 }
                 match plan(&problem, &caps, kernel) {
                     Ok(plan) => assert!(plan.dispatches() > 0),
@@ -178,5 +203,5 @@ fn no_capability_panics() {
             }
         }
     }
-    assert_eq!(judged, 2 * 9 * 7);
+    assert_eq!(judged, 2 * 9 * 13);
 }

@@ -6,6 +6,7 @@ mod noop;
 
 mod check;
 mod classes;
+mod elsewhere;
 mod limits;
 mod rules;
 mod snapshots;

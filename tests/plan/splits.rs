@@ -1,5 +1,7 @@
 //! Problems cut into chunks; grids folded; addresses in 32 bits.
 
+use allocation_counter::measure;
+
 use super::check::{addresses, check, compare, forward, plan};
 use crate::noop::{Buffers, Noop, SMALL, Sizes, reasons};
 use rand::rngs::StdRng;
@@ -248,5 +250,75 @@ fn statistics_are_split_too() {
             .1;
         let element = 3 + (batches.start * 4 + heads.start) * 5;
         assert_eq!(range.unwrap().0 + u64::from(base) * 4, element as u64 * 4);
+    }
+}
+
+fn of_sizes(batch: usize, heads: usize, len: usize, dim: usize) -> Problem {
+    let dims = Dims {
+        batch,
+        q_heads: heads,
+        kv_heads: heads,
+        q_len: len,
+        kv_len: len,
+        qk_dim: dim,
+        v_dim: dim,
+    };
+    Problem::contiguous(&dims, DType::F32, DType::F32, &Options::default()).unwrap()
+}
+
+/// A plan has at most [`MAX_DISPATCHES`], and one that would have more is refused before
+/// they take memory, however many they would be.
+#[test]
+fn a_plan_has_a_largest_number_of_dispatches() {
+    let caps = DeviceCaps::webgpu_default();
+    for kernel in [Kernel::Tiled, Kernel::Staged] {
+        for (batch, heads) in [(1 << 30, 8), (1 << 30, 1024), (1 << 20, 1 << 10)] {
+            let problem = of_sizes(batch, heads, 1024, 64);
+            let start = std::time::Instant::now();
+            let mut error = None;
+            let used = measure(|| error = plan(&problem, &caps, kernel).err());
+            let memory = used.bytes_max;
+            let found = reasons(error.unwrap());
+            assert_eq!(found.len(), 1, "{found:?}");
+            let text = "plan: expected at most 65536 dispatches (MAX_DISPATCHES), got more";
+            assert!(found[0].starts_with(text), "{found:?}");
+            println!(
+                "{kernel} {batch} {heads}: {memory} bytes, {:?}",
+                start.elapsed()
+            );
+            assert!(memory < 16 << 20, "{memory}");
+        }
+    }
+
+    // Exactly as many are planned, one more is not; the lists that are gathered count.
+    let noop = Noop::new();
+    let (list, x, y) = (noop.buffer(4), noop.buffer(4), noop.buffer(1 << 20));
+    // A binding holds the output of one head.
+    let mut small = caps.clone();
+    small.max_storage_buffer_binding_size = 4;
+    small.min_storage_buffer_offset_alignment = 4;
+    let plan_of = |heads: usize, lengths: bool| {
+        let shape = [1, heads, 1, 1];
+        let input = TensorView::strided(&x, DType::F32, shape, [0, 0, 0, 1], 0).unwrap();
+        let output = TensorView::bhsd(&y, DType::F32, shape, 0).unwrap();
+        let mut operands = Operands::new(input, input, input, output);
+        if lengths {
+            operands.kv_lengths = Some(List::Buffer {
+                buffer: &list,
+                offset: 0,
+                len: 1,
+            });
+        }
+        let problem = forward(&operands, &Options::default());
+        plan(&problem, &small, Kernel::Tiled)
+    };
+    let most = MAX_DISPATCHES;
+    for (heads, lengths) in [(most, false), (most - 1, true)] {
+        assert_eq!(plan_of(heads, lengths).unwrap().dispatches(), most);
+        let refused = reasons(plan_of(heads + 1, lengths).unwrap_err());
+        assert!(
+            refused[0].contains("parts of 1 batch entries, 1 heads, 1 rows"),
+            "{refused:?}"
+        );
     }
 }
