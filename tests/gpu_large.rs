@@ -222,7 +222,8 @@ fn scalars_at_the_ends_of_f32() {
     for (seed, end) in ENDS.into_iter().flat_map(|end| [end, -end]).enumerate() {
         let shape = Shape::f32([1, 2, 5, 8], 1, 9, 3);
         let plain = generate(seed as u64, shape, &[]);
-        let changes: [(&str, &dyn Fn(&mut OwnedCase)); 6] = [
+        type Change<'a> = (&'a str, &'a dyn Fn(&mut OwnedCase));
+        let changes: [Change; 6] = [
             ("scale", &|case| case.options.scale = Some(end)),
             ("softcap", &|case| case.options.softcap = Some(end)),
             ("slope", &|case| case.alibi_slopes = Some(vec![end, 0.5])),
