@@ -201,6 +201,7 @@ mod tune_data;
 #[cfg(all(feature = "tune", not(target_family = "wasm")))]
 mod tune_file;
 mod upload;
+mod visited;
 mod warm;
 
 pub use attention::{Attention, Prepared};

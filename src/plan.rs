@@ -11,9 +11,9 @@ use crate::lists::ListSource;
 use crate::params::{CopyParams, Params};
 use crate::problem::{Goal, Problem};
 use crate::requirements::{check_passes, check_whole, mismatch};
-use crate::specialization::{Lanes, Specialization, canonical};
+use crate::specialization::{Specialization, canonical};
 use crate::split::{holds_scores, split};
-use crate::tiling::{column_runs, loads};
+use crate::tiling::specialization;
 use crate::{aux_layout::AuxLayout, passes};
 
 /// Choices that a caller may take out of the planner's hands.
@@ -176,14 +176,8 @@ impl Plan {
             };
             let writes_scores = pass.binds.iter().zip(pass.shader.slots()).any(writes);
             let specialization = Specialization {
-                kv_dtype: problem.kv_dtype,
-                query_dtype: problem.query_dtype,
                 shared: shared || (mixed && writes_scores),
-                lanes: caps.lanes().unwrap_or(Lanes::Eight),
-                loads: loads(problem, caps),
-                rules: passes::rule_set(problem),
-                column_runs: column_runs(kernel, problem.dims.v_dim),
-                count_tiles: false,
+                ..specialization(problem, kernel, caps)
             };
             pass.specialization = canonical(pass.shader, specialization);
         }

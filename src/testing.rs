@@ -304,6 +304,13 @@ pub fn counting_tiles(plan: &Plan) -> Plan {
     plan
 }
 
+/// A bound of the loop iterations that one invocation of a shader takes in such a plan,
+/// and the number of loops in its text with those of the functions that it calls.
+pub fn loop_bound(plan: &Plan, shader: Shader, caps: &DeviceCaps) -> [u64; 2] {
+    let loops = crate::loops::loops_of(shader, &plan.problem, plan.kernel, caps);
+    [loops.run, loops.idle]
+}
+
 /// The box that the kernels work out from a uniform, read back from it alone.
 fn covers(p: &Params, shader: Shader) -> [Range<usize>; 3] {
     let a_head = match shader {

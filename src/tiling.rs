@@ -4,8 +4,9 @@ use crate::caps::DeviceCaps;
 use crate::host::DType;
 use crate::kernel::Kernel;
 use crate::params::{lane_tile, tile};
+use crate::passes::rule_set;
 use crate::problem::{Geometry, Problem};
-use crate::specialization::{Lanes, Loads};
+use crate::specialization::{Lanes, Loads, Specialization};
 
 /// What one workgroup covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +63,24 @@ pub(crate) fn column_runs(kernel: Kernel, v_dim: usize) -> u32 {
             tile::COLUMN_RUNS.into_iter().find(holds).unwrap_or(most)
         }
         Kernel::Staged | Kernel::LaneBroadcast => tile::STAGED_COLUMN_RUNS,
+    }
+}
+
+/// What the shaders of a family are composed for, each forgetting what it does not need.
+pub(crate) fn specialization(
+    problem: &Problem,
+    kernel: Kernel,
+    caps: &DeviceCaps,
+) -> Specialization {
+    Specialization {
+        kv_dtype: problem.kv_dtype,
+        query_dtype: problem.query_dtype,
+        shared: false,
+        lanes: caps.lanes().unwrap_or(Lanes::Eight),
+        loads: loads(problem, caps),
+        rules: rule_set(problem),
+        column_runs: column_runs(kernel, problem.dims.v_dim),
+        count_tiles: false,
     }
 }
 
