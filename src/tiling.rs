@@ -48,7 +48,7 @@ impl Tiling {
 }
 
 /// Workgroup memory of the largest tiled kernel.
-pub(crate) const TILE_MEMORY: u64 = 14_704;
+pub(crate) const TILE_MEMORY: u64 = 14_720;
 
 /// Workgroup memory of the lane-broadcast kernel.
 pub(crate) const LANE_MEMORY: u64 = 16 * lane_tile::OUTPUT_SLOTS as u64;

@@ -501,7 +501,8 @@ fn inspections_stay_below_the_bound() {
                     let problem = Problem::inspect(&operands, &options, pairs).unwrap();
                     let plan = run(&attention, &problem, kernel, &operands);
                     let what = format!("pairs {depth}");
-                    counts.judge(&what, &plan, shader, &left(5), 0.5);
+                    // Half of the keys of a workgroup of lanes are none.
+                    counts.judge(&what, &plan, shader, &left(5), 0.4);
                 }
             }
         }
