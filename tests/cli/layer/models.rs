@@ -73,6 +73,8 @@ impl Model {
     /// What the command says of the layer at `prefix`.
     fn run(&mut self, prefix: &str, flags: &[&str]) -> std::process::Output {
         let mut flags = flags.to_vec();
+        let out = self.path("out");
+        std::fs::remove_file(&out).ok();
         let of = |parts: &mut Parts, kind: &str, path: &Path| {
             let name = format!("{kind}.{prefix}");
             let (shape, values) = (parts.shape(&name), parts.f32(&name));
@@ -86,7 +88,6 @@ impl Model {
             of(&mut self.parts, "C", &context);
             flags.extend(["--context", context.to_str().unwrap()]);
         }
-        let out = self.path("out");
         flags.extend(["--prefix", prefix, "--json", "--backend", "cpu"]);
         flags.extend(["-o", out.to_str().unwrap()]);
         layer(&self.path("model.safetensors"), &x, &flags)
@@ -187,7 +188,7 @@ fn parts_of_attention_outside_the_layer_are_named() {
         ),
         ("roformer", "encoder.layer.0.attention", "rotary position"),
         ("yoso", "encoder.layer.0.attention", "model_type yoso"),
-        ("gpt_neo", "h.0.attn.attention", "another scale"),
+        ("gpt_neo", "h.0.attn.attention", "a window"),
         (
             "gpt2.inverse",
             "h.1.attn",
@@ -336,7 +337,6 @@ fn pruned_heads() {
     ] {
         let mut config = model.config.clone();
         config["pruned_heads"] = serde_json::from_str(pruned).unwrap();
-        std::fs::remove_file(model.path("out")).ok();
         model.write_config(&config);
         let errors = model.refusal(first, &[]);
         assert!(errors.contains(word), "{pruned}: {errors}");
@@ -411,7 +411,6 @@ fn the_prefix_says_which_part_of_a_model() {
     // Self-attention looks at its own tokens.
     let x = model.path("x");
     let flags = ["--causal", "--context", x.to_str().unwrap()];
-    std::fs::remove_file(model.path("out")).unwrap();
     let errors = model.refusal("layers.0.self_attn", &flags);
     assert!(
         errors.contains("layers.0.self_attn is self-attention"),

@@ -29,7 +29,7 @@ pub struct Judged {
     pub why: String,
     /// Whether keys come from another sequence, where the model says so.
     pub cross: Option<bool>,
-    /// Which half of its model the layer is in, where it has halves.
+    /// Which half of its model the layer is in, where the prefix says so.
     pub half: Option<Half>,
 }
 
@@ -53,7 +53,10 @@ pub fn judge(
     });
     let last = prefix.rsplit('.').next().unwrap_or_default();
     let cross = CROSS.contains(&last);
-    let mut half = None;
+    let half = match cross {
+        true => Some(Half::Decoder),
+        false => half_of(prefix),
+    };
     let (causal, why) = match (&sees, cross) {
         (_, true) => (false, format!("{last} is cross-attention")),
         (None, false) if scheme == Scheme::Gpt2 => (true, "as GPT-2 is causal".to_owned()),
@@ -67,24 +70,18 @@ pub fn judge(
             true => (true, format!("{who}, is_decoder")),
             false => (false, format!("{who}, no decoder")),
         },
-        (Some((Sees::Halves, who)), false) => {
-            half = half_of(prefix);
-            match half {
-                Some(Half::Encoder) => (false, format!("{who}, encoder")),
-                Some(Half::Decoder) => (true, format!("{who}, decoder")),
-                None if asked.causal.is_some() || asked.assume_plain => (false, who.clone()),
-                None => {
-                    return Err(format!(
-                        "{who} has an encoder and a decoder, of which the prefix {prefix} names \
-                         neither: --causal or --bidirectional has to say what a token sees"
-                    ));
-                }
+        (Some((Sees::Halves, who)), false) => match half {
+            Some(Half::Encoder) => (false, format!("{who}, encoder")),
+            Some(Half::Decoder) => (true, format!("{who}, decoder")),
+            None if asked.causal.is_some() || asked.assume_plain => (false, who.clone()),
+            None => {
+                return Err(format!(
+                    "{who} has an encoder and a decoder, of which the prefix {prefix} names \
+                     neither: --causal or --bidirectional has to say what a token sees"
+                ));
             }
-        }
+        },
     };
-    if cross && matches!(sees, Some((Sees::Halves, _))) {
-        half = Some(Half::Decoder);
-    }
     let (causal, why) = match asked.causal {
         Some(true) => (true, "--causal".to_owned()),
         Some(false) => (false, "--bidirectional".to_owned()),

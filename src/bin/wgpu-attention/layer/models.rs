@@ -114,7 +114,7 @@ const PLAIN: [(Scheme, Sees, &[&str]); 6] = [
     (
         Scheme::Gpt2,
         Sees::Earlier,
-        &["decision_transformer", "gpt2", "imagegpt", "openai-gpt"],
+        &["decision_transformer", "gpt2", "openai-gpt"],
     ),
 ];
 

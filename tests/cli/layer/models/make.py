@@ -127,7 +127,7 @@ MODELS["groupvit"] = ("groupvit", dict(text_config=TEXT, vision_config=dict(
 for kind, name in (("clip", "CLIP"), ("siglip", "Siglip")):
     MODELS[kind + "_text_model"] = (name + "TextConfig", TEXT, tokens, name + "TextModel")
     MODELS[kind + "_vision_model"] = (name + "VisionConfig", VISION, pixels, name + "VisionModel")
-for kind in "gpt2 imagegpt openai-gpt".split():
+for kind in "gpt2 openai-gpt".split():
     MODELS[kind] = (kind, GPT, tokens, None)
 MODELS["gpt2.inverse"] = ("gpt2", dict(GPT, n_layer=2, scale_attn_by_inverse_layer_idx=True), tokens, None)
 MODELS["decision_transformer"] = ("decision_transformer", dict(
