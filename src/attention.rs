@@ -50,9 +50,22 @@ const IDLE_SLOTS: u64 = 10;
 impl Attention {
     /// Attention on the caller's device.
     ///
+    /// `queue` is the device's own. wgpu does not tell whose queue one is; what is
+    /// submitted to the queue of another device is refused to that device's handler of
+    /// uncaptured errors, which panics unless its owner set another.
+    ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses to
-    /// create a small buffer.
+    /// [`Error::Device`](crate::Error::Device) if the device refuses to create a small
+    /// buffer, [`Error::DeviceLost`](crate::Error::DeviceLost) if it is lost.
+    ///
+    /// # Lost devices
+    /// On native backends this, [`Attention::prepare`], [`Prepared::warm_up`],
+    /// [`Prepared::record`] and everything over slices notice that the device is lost by
+    /// then; [`Attention::plan`] asks nothing of it. Of a loss after the recording wgpu
+    /// tells by the device's lost callback, which is its owner's to set, and by what is
+    /// read: submitting to a lost device does nothing, and mapping a buffer of one fails.
+    /// In a browser the callback alone tells, and for refused objects the device's handler
+    /// of uncaptured errors.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Attention> {
         Attention::with_faults(device, queue, Faults::default())
     }
@@ -111,7 +124,8 @@ impl Attention {
         self.shared.pipelines.len()
     }
 
-    /// Validates and plans a forward pass: [`Problem::forward`] and [`Plan::new`].
+    /// Validates and plans a forward pass: [`Problem::forward`] and [`Plan::new`]. Asks
+    /// nothing of the device, which may be lost by now: preparing the plan tells.
     ///
     /// # Errors
     /// As those two.
@@ -135,7 +149,9 @@ impl Attention {
     /// # Errors
     /// [`Error::PlanMismatch`](crate::Error::PlanMismatch) with every reason if the plan was made for
     /// another device and relies on what this one lacks: a limit, a feature, a size of
-    /// subgroups, an alignment, loops as long as its kernel's; [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses.
+    /// subgroups, an alignment, loops as long as its kernel's;
+    /// [`Error::Device`](crate::Error::Device) if the device refuses,
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if it is lost.
     pub fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         self.check_faults()?;
         plan.check_device(self.caps())?;

@@ -4,6 +4,7 @@ use futures_intrusive::channel::shared::oneshot_channel;
 
 use crate::error::{Error, Result};
 use crate::memory::room;
+use crate::pipeline::{is_lost, scoped};
 
 /// Reads bytes `0..size` of a `COPY_SRC` buffer, `size` a multiple of 4.
 ///
@@ -18,7 +19,7 @@ pub(crate) async fn read_bytes(
     if size == 0 {
         return Ok(Vec::new());
     }
-    let staging = crate::pipeline::scoped(device, "creating a readback buffer", || {
+    let staging = scoped(device, "creating a readback buffer", || {
         device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("attention readback"),
             size,
@@ -32,20 +33,18 @@ pub(crate) async fn read_bytes(
     encoder.copy_buffer_to_buffer(buffer, 0, &staging, 0, size);
     queue.submit([encoder.finish()]);
     let (sender, receiver) = oneshot_channel();
-    // No error scope tells that a device is lost when a buffer is made; a buffer
-    // just made is invalid for no other reason.
-    crate::pipeline::scoped(device, "mapping a readback buffer", || {
+    scoped(device, "mapping a readback buffer", || {
         staging.map_async(wgpu::MapMode::Read, .., move |result| {
             // Fails only if the receiver is gone, and then nobody waits.
             let _ = sender.send(result);
         });
-    })
-    .map_err(|error| Error::DeviceLost {
-        message: error.to_string(),
     })?;
     poll_once(device)?;
     let mapped = receiver.receive().await;
-    let message = |text: String| Error::Readback { message: text };
+    let message = |text: String| match is_lost(device) {
+        true => Error::DeviceLost { message: text },
+        false => Error::Readback { message: text },
+    };
     mapped
         .ok_or_else(|| message("the device dropped the request".to_owned()))?
         .map_err(|error| message(error.to_string()))?;

@@ -228,11 +228,11 @@ impl Attention {
         usage: wgpu::BufferUsages,
     ) -> Result<wgpu::Buffer> {
         let buffer = self.create(label, contents.len() as u64, usage, true)?;
-        // On a lost device creation fails without an error; the mapping tells.
+        // Made, so that only a device that was lost since has no memory for it.
         let mut mapped = buffer
             .get_mapped_range_mut(..)
             .map_err(|error| Error::DeviceLost {
-                message: format!("filling buffer {label}: {error}"),
+                message: format!("noticed when filling buffer {label}: {error}"),
             })?;
         mapped.slice(..contents.len()).copy_from_slice(contents);
         drop(mapped);
