@@ -6,7 +6,7 @@ mod common;
 #[path = "common/gpu.rs"]
 mod gpu;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -20,15 +20,28 @@ struct Doomed {
     attention: Attention,
     lost_at: usize,
     places: Cell<usize>,
+    /// The call that has to notice, if it is lost by now.
+    to_notice: Cell<Option<&'static str>>,
+    /// Calls that should have.
+    unnoticed: RefCell<Vec<&'static str>>,
     /// Whether the device is polled then, which lets wgpu release what was on it and
     /// call back.
     polled: bool,
 }
 
 impl Doomed {
-    /// A place where the device may be lost.
-    fn place(&self) {
+    /// The device may be lost here. The call that follows has to notice.
+    fn before(&self, call: &'static str) {
+        self.before_blind();
+        if self.places.get() > self.lost_at {
+            self.to_notice.set(Some(call));
+        }
+    }
+
+    /// The device may be lost here. What follows asks nothing of it, or is wgpu's own.
+    fn before_blind(&self) {
         let place = self.places.replace(self.places.get() + 1);
+        self.unnoticed.borrow_mut().extend(self.to_notice.take());
         if place == self.lost_at {
             let device = self.attention.device();
             device.destroy();
@@ -112,32 +125,32 @@ fn operands([query, key, value, output, stats]: &[wgpu::Buffer; 5]) -> Result<Op
 /// The path on the caller's buffers. Only what asks nothing of the device goes through
 /// on a lost one: views and plans.
 fn guest(doomed: &Doomed) -> Result<()> {
-    doomed.place();
+    doomed.before("new");
     let (device, queue) = (doomed.attention.device(), doomed.attention.queue());
     let attention = Attention::new(device, queue)?;
-    doomed.place();
+    doomed.before_blind();
     let buffers = buffers(doomed);
-    doomed.place();
+    doomed.before_blind();
     let operands = operands(&buffers)?;
     let plan = attention.plan(&operands, &Options::default())?;
-    doomed.place();
+    doomed.before("prepare");
     let prepared = attention.prepare(&plan)?;
-    doomed.place();
+    doomed.before("warm_up");
     prepared.warm_up()?;
-    doomed.place();
+    doomed.before_blind();
     let mut encoder = doomed.encoder();
-    doomed.place();
+    doomed.before("record");
     prepared.record(&mut encoder, &operands, None)?;
-    doomed.place();
+    doomed.before_blind();
     let mut pass = encoder.begin_compute_pass(&Default::default());
-    doomed.place();
+    doomed.before("record_in_pass");
     prepared.record_in_pass(&mut pass, &operands, None)?;
     drop(pass);
-    doomed.place();
+    doomed.before_blind();
     let commands = encoder.finish();
-    doomed.place();
+    doomed.before_blind();
     queue.submit([commands]);
-    doomed.place();
+    doomed.before("read");
     doomed.read(&buffers[3])
 }
 
@@ -153,17 +166,17 @@ fn guest_layer(doomed: &Doomed) -> Result<()> {
         value: linear,
     };
     let layer = MultiHeadOperands::new(tokens(&input)?, 2, separate, linear, tokens(&output)?);
-    doomed.place();
+    doomed.before_blind();
     let plan = attention.plan_multi_head(&layer, &Options::default())?;
     let workspace = doomed.buffer(plan.workspace_bytes() as usize);
-    doomed.place();
+    doomed.before("prepare_multi_head");
     let prepared = attention.prepare_multi_head(&plan)?;
-    doomed.place();
+    doomed.before("warm_up");
     prepared.warm_up()?;
-    doomed.place();
+    doomed.before("record");
     let mut encoder = doomed.encoder();
     prepared.record(&mut encoder, &layer, Workspace::new(&workspace))?;
-    doomed.place();
+    doomed.before("read");
     attention.queue().submit([encoder.finish()]);
     doomed.read(&output)
 }
@@ -172,20 +185,20 @@ fn guest_layer(doomed: &Doomed) -> Result<()> {
 fn slices(doomed: &Doomed) -> Result<()> {
     let (attention, case) = (&doomed.attention, case());
     let (inputs, options) = (case.inputs(), &case.options);
-    doomed.place();
+    doomed.before("upload");
     let chosen = PlanOptions::default();
     let uploaded = attention.upload(&inputs, options, DType::F32, &chosen)?;
-    doomed.place();
+    doomed.before("warm_up");
     uploaded.prepared().warm_up()?;
-    doomed.place();
+    doomed.before("submit");
     uploaded.submit()?;
-    doomed.place();
+    doomed.before("run");
     uploaded.run()?;
-    doomed.place();
+    doomed.before("read");
     uploaded.read()?;
-    doomed.place();
+    doomed.before("Attention::run");
     attention.run(&inputs, options)?;
-    doomed.place();
+    doomed.before("stage");
     let region = Region {
         batches: 0..1,
         heads: 0..2,
@@ -209,25 +222,25 @@ fn inspection(doomed: &Doomed) -> Result<()> {
         heads: 0..2,
         rows: 1..4,
     };
-    doomed.place();
+    doomed.before("upload_inspection");
     let seen = doomed
         .attention
         .upload_inspection(&inputs, options, &inspection)?;
-    doomed.place();
+    doomed.before("pairs");
     seen.pairs(&Pairs {
         quantity: Quantity::Contribution,
         region: region.clone(),
         keys: 0..6,
     })?;
-    doomed.place();
+    doomed.before("rows");
     seen.rows(&Rows {
         region: region.clone(),
         top: 2,
         first_keys: 1,
     })?;
-    doomed.place();
+    doomed.before("received");
     seen.received(&region)?;
-    doomed.place();
+    doomed.before("check_lse");
     seen.check_lse(&region, 1e-3)
 }
 
@@ -240,14 +253,14 @@ fn layer(doomed: &Doomed) -> Result<()> {
     };
     let inputs = MultiHeadInputs::new(Tensor::f32(&x, [1, 1, 8, 16])?, 2, [linear; 4]);
     let (options, chosen) = (Options::default(), PlanOptions::default());
-    doomed.place();
+    doomed.before("upload_multi_head");
     let attention = &doomed.attention;
     let uploaded = attention.upload_multi_head(&inputs, &options, DType::F32, &chosen)?;
-    doomed.place();
+    doomed.before("submit");
     uploaded.submit()?;
-    doomed.place();
+    doomed.before("read");
     uploaded.read()?;
-    doomed.place();
+    doomed.before("multi_head");
     attention.multi_head(&inputs, &options).map(drop)
 }
 
@@ -264,11 +277,12 @@ fn tune(doomed: &Doomed) -> Result<()> {
         v_dim: 8,
     };
     let problem = Problem::contiguous(&dims, DType::F32, DType::F32, &Options::default())?;
-    doomed.place();
+    // Until it comes to its first candidate it may ask nothing of the device.
+    doomed.before_blind();
     // Each candidate's first run, and a round or two of their times.
     let progress = |_: &TuneStep| {
         if doomed.places.get() < 8 {
-            doomed.place();
+            doomed.before("tune");
         }
     };
     let options = TuneOptions::default()
@@ -291,6 +305,8 @@ fn lose(name: &'static str, chain: fn(&Doomed) -> Result<()>, places: usize) {
                     },
                     lost_at,
                     places: Cell::new(0),
+                    to_notice: Cell::new(None),
+                    unnoticed: RefCell::default(),
                     polled,
                 };
                 let ended = chain(&doomed);
@@ -304,6 +320,8 @@ fn lose(name: &'static str, chain: fn(&Doomed) -> Result<()>, places: usize) {
                 println!("{what}: {ended:?}, {passed} places later");
                 let lost = matches!(ended, Err(Error::DeviceLost { .. }));
                 assert!(lost, "{what}: {ended:?}");
+                let unnoticed = doomed.unnoticed.take();
+                assert!(unnoticed.is_empty(), "{what}: not noticed by {unnoticed:?}");
                 sender.send(()).unwrap();
             }
         }
