@@ -1,5 +1,8 @@
 //! Copies results to the host: the one place that maps buffers and waits.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use futures_intrusive::channel::shared::oneshot_channel;
 
 use crate::error::{Error, Result};
@@ -59,6 +62,35 @@ pub(crate) async fn read_bytes(
     staging.unmap();
     bytes
 }
+
+/// Whether a queue is the device's own, asked before the first submission that is ours.
+///
+/// wgpu does not tell whose a queue is, and what is submitted to another device's is
+/// refused to that device's owner. But a queue calls back when its own device is polled,
+/// and not when another one is. (In a browser it calls back later than this returns.)
+pub(crate) fn check_queue(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<()> {
+    if cfg!(target_family = "wasm") {
+        return Ok(());
+    }
+    let (sender, receiver) = mpsc::channel();
+    queue.on_submitted_work_done(move || {
+        // Fails only if the time below is up.
+        let _ = sender.send(());
+    });
+    poll_once(device)?;
+    // Another thread that polls may be about to call it.
+    match receiver.recv_timeout(CALL_BACK) {
+        Ok(()) => Ok(()),
+        Err(_) => Err(Error::value(
+            "queue",
+            "the queue of the device",
+            "that of another device",
+        )),
+    }
+}
+
+/// How long a thread that polls may take to call back.
+const CALL_BACK: Duration = Duration::from_secs(5);
 
 /// Waits on native backends until everything submitted is done; nothing in a
 /// browser, where the event loop does that.

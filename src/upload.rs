@@ -68,7 +68,8 @@ impl Attention {
     /// is stored as `output`.
     ///
     /// # Errors
-    /// As [`Inputs::validate`], [`Plan::new`] and [`Attention::prepare`].
+    /// As [`Inputs::validate`], [`Plan::new`] and [`Attention::prepare`];
+    /// [`Error::Value`] if the queue is another device's.
     pub fn upload(
         &self,
         inputs: &Inputs<'_>,
@@ -164,6 +165,7 @@ impl Attention {
         output: DType,
         stats: Option<([usize; 3], Stats)>,
     ) -> Result<Buffers> {
+        self.check_queue()?;
         let result = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
         Ok(Buffers {
             query: self.store_tensor("query", &inputs.query)?,

@@ -10,8 +10,9 @@ use gpu::guest::{Guest, Setup};
 use gpu::memory::Layout;
 use gpu::{Report, gpu, kernels, limited, oracle};
 use wgpu_attention::{
-    AdapterOptions, Attention, DType, Error, Kernel, MaskView, Plan, PlanOptions, Polarity,
-    Problem, Stats, TensorView, wgpu,
+    AdapterOptions, Attention, DType, Error, HostLinear, Inspection, Kernel, MaskView,
+    MultiHeadInputs, Plan, PlanOptions, Polarity, Problem, Region, Stage, Stats, Tensor,
+    TensorView, wgpu,
 };
 
 fn forced(kernel: Kernel) -> Setup {
@@ -305,6 +306,54 @@ fn on_an_adapter_of_the_callers() {
         report.judge("its own buffers", &oracle(&case), &ran);
     }
     report.finish(3 * 10 * 9);
+}
+
+/// The queue of another device: an error of every call that would submit to it, and of
+/// none where several threads ask at once about the right one.
+#[test]
+fn the_queue_of_another_device() {
+    let case = generate(3, Shape::f32([1, 2, 5, 8], 2, 7, 8), &[Feature::Causal]);
+    let (inputs, options) = (case.inputs(), &case.options);
+    let theirs = limited(|_| ());
+    let mixed = || Attention::new(gpu().device(), theirs.queue()).unwrap();
+    let region = Region {
+        batches: 0..1,
+        heads: 0..2,
+        rows: 0..5,
+    };
+    let weight = [0.5; 8 * 8];
+    let linear = HostLinear {
+        weight: Tensor::f32(&weight, [1, 1, 8, 8]).unwrap(),
+        bias: None,
+    };
+    let tokens = Tensor::f32(&weight, [1, 1, 8, 8]).unwrap();
+    let layer = MultiHeadInputs::new(tokens, 2, [linear; 4]);
+    let inspection = Inspection::default();
+    for refused in [
+        mixed().run(&inputs, options).map(drop),
+        mixed()
+            .stage(&inputs, options, Stage::Masked, &region)
+            .map(drop),
+        mixed().multi_head(&layer, options).map(drop),
+        mixed()
+            .upload_inspection(&inputs, options, &inspection)
+            .map(drop),
+    ] {
+        let text = refused.unwrap_err().to_string();
+        let expected = "queue: expected the queue of the device, got that of another device";
+        assert_eq!(text, expected);
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let own = Attention::new(gpu().device(), gpu().queue()).unwrap();
+                    own.upload(&inputs, options, DType::F32, &PlanOptions::default())
+                        .unwrap();
+                }
+            });
+        }
+    });
 }
 
 /// A buffer may be mapped while it is recorded, and has to be unmapped when that is
