@@ -38,7 +38,8 @@ pub struct DeviceCaps {
     pub max_uniform_buffer_binding_size: u64,
     /// Uniform buffers a shader stage may bind.
     pub max_uniform_buffers_per_shader_stage: u32,
-    /// Uniform and storage buffers a shader stage may bind, together.
+    /// Uniform and storage buffers a shader stage may bind, together; `u32::MAX` under
+    /// strict WebGPU rules, which have no such limit.
     pub max_buffers_and_acceleration_structures_per_shader_stage: u32,
     /// Bind groups of a pipeline.
     pub max_bind_groups: u32,
@@ -108,8 +109,13 @@ impl DeviceCaps {
             max_compute_workgroup_size_x: limits.max_compute_workgroup_size_x,
             max_uniform_buffer_binding_size: limits.max_uniform_buffer_binding_size,
             max_uniform_buffers_per_shader_stage: limits.max_uniform_buffers_per_shader_stage,
-            max_buffers_and_acceleration_structures_per_shader_stage: limits
-                .max_buffers_and_acceleration_structures_per_shader_stage,
+            // Not one of WebGPU's: 0 under its strict rules, and not checked then.
+            max_buffers_and_acceleration_structures_per_shader_stage: match limits
+                .max_buffers_and_acceleration_structures_per_shader_stage
+            {
+                0 => u32::MAX,
+                limit => limit,
+            },
             max_bind_groups: limits.max_bind_groups,
             max_bindings_per_bind_group: limits.max_bindings_per_bind_group,
             checks_writable_aliasing: false,
@@ -182,6 +188,18 @@ fn subgroup_sizes(info: &wgpu::AdapterInfo) -> Option<[u32; 2]> {
 mod tests {
     use super::*;
     use wgpu::{Backend, Features};
+
+    /// Under strict rules wgpu says 0 of limits that WebGPU does not have.
+    #[test]
+    fn limits_that_webgpu_does_not_have_refuse_no_kernel() {
+        let strict = DeviceCaps::from_limits(&wgpu::Limits {
+            max_buffers_and_acceleration_structures_per_shader_stage: 0,
+            ..wgpu::Limits::default()
+        });
+        let kernels: Vec<_> = strict.kernels().collect();
+        assert_eq!(kernels, [Kernel::Tiled, Kernel::Staged]);
+        assert_eq!(kernels, DeviceCaps::default().kernels().collect::<Vec<_>>());
+    }
 
     /// A browser's shaders need `enable subgroups;`, which naga refuses: no kernel with
     /// subgroups can run there, whatever the device says it has.
