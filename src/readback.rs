@@ -44,16 +44,12 @@ pub(crate) async fn read_bytes(
     })?;
     poll_once(device)?;
     let mapped = receiver.receive().await;
-    let message = |text: String| match is_lost(device) {
-        true => Error::DeviceLost { message: text },
-        false => Error::Readback { message: text },
-    };
     mapped
-        .ok_or_else(|| message("the device dropped the request".to_owned()))?
-        .map_err(|error| message(error.to_string()))?;
+        .ok_or_else(|| failed(device, "the device dropped the request".to_owned()))?
+        .map_err(|error| failed(device, error.to_string()))?;
     let view = staging
         .get_mapped_range(..)
-        .map_err(|error| message(error.to_string()))?;
+        .map_err(|error| failed(device, error.to_string()))?;
     let bytes = room("bytes of a result", &[view.len()]).map(|mut bytes: Vec<u8>| {
         bytes.extend_from_slice(&view);
         bytes
@@ -100,8 +96,14 @@ pub(crate) fn poll_once(device: &wgpu::Device) -> Result<()> {
     }
     match device.poll(wgpu::PollType::wait_indefinitely()) {
         Ok(_) => Ok(()),
-        Err(error) => Err(Error::Readback {
-            message: error.to_string(),
-        }),
+        Err(error) => Err(failed(device, error.to_string())),
+    }
+}
+
+/// Why nothing comes back.
+fn failed(device: &wgpu::Device, message: String) -> Error {
+    match is_lost(device) {
+        true => Error::DeviceLost { message },
+        false => Error::Readback { message },
     }
 }

@@ -315,7 +315,6 @@ fn the_queue_of_another_device() {
     let case = generate(3, Shape::f32([1, 2, 5, 8], 2, 7, 8), &[Feature::Causal]);
     let (inputs, options) = (case.inputs(), &case.options);
     let theirs = limited(|_| ());
-    let mixed = || Attention::new(gpu().device(), theirs.queue()).unwrap();
     let region = Region {
         batches: 0..1,
         heads: 0..2,
@@ -329,24 +328,25 @@ fn the_queue_of_another_device() {
     let tokens = Tensor::f32(&weight, [1, 1, 8, 8]).unwrap();
     let layer = MultiHeadInputs::new(tokens, 2, [linear; 4]);
     let inspection = Inspection::default();
-    for refused in [
-        mixed().run(&inputs, options).map(drop),
-        mixed()
-            .stage(&inputs, options, Stage::Masked, &region)
-            .map(drop),
-        mixed().multi_head(&layer, options).map(drop),
-        mixed()
-            .upload_inspection(&inputs, options, &inspection)
-            .map(drop),
-    ] {
-        let text = refused.unwrap_err().to_string();
-        let expected = "queue: expected the queue of the device, got that of another device";
-        assert_eq!(text, expected);
-    }
+    let calls: [&(dyn Fn(&Attention) -> Result<(), Error> + Sync); 4] = [
+        &|a| a.run(&inputs, options).map(drop),
+        &|a| a.stage(&inputs, options, Stage::Masked, &region).map(drop),
+        &|a| a.multi_head(&layer, options).map(drop),
+        &|a| a.upload_inspection(&inputs, options, &inspection).map(drop),
+    ];
+    let mixed = Attention::new(gpu().device(), theirs.queue()).unwrap();
+    let expected = "queue: expected the queue of the device, got that of another device";
+    // Each waits for a callback that does not come.
+    std::thread::scope(|scope| {
+        let asked = calls.map(|call| scope.spawn(|| call(&mixed)));
+        for refused in asked.map(|thread| thread.join().unwrap()) {
+            assert_eq!(refused.unwrap_err().to_string(), expected);
+        }
+    });
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                for _ in 0..5 {
+                for _ in 0..2 {
                     let own = Attention::new(gpu().device(), gpu().queue()).unwrap();
                     own.upload(&inputs, options, DType::F32, &PlanOptions::default())
                         .unwrap();
