@@ -328,7 +328,8 @@ fn the_queue_of_another_device() {
     let tokens = Tensor::f32(&weight, [1, 1, 8, 8]).unwrap();
     let layer = MultiHeadInputs::new(tokens, 2, [linear; 4]);
     let inspection = Inspection::default();
-    let calls: [&(dyn Fn(&Attention) -> Result<(), Error> + Sync); 4] = [
+    type Call<'a> = &'a (dyn Fn(&Attention) -> Result<(), Error> + Sync);
+    let calls: [Call<'_>; 4] = [
         &|a| a.run(&inputs, options).map(drop),
         &|a| a.stage(&inputs, options, Stage::Masked, &region).map(drop),
         &|a| a.multi_head(&layer, options).map(drop),
