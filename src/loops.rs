@@ -9,7 +9,7 @@
 //! hand: trips come from the sizes, and the rest from two rules of llvmpipe. A `for`
 //! goes once more through its body, all lanes idle, to find that it ends; and both
 //! sides of every branch are executed, so that each loop in a body counts one where
-//! the body is idle. tests/gpu_loops.rs compares the loops of each text with the idle
+//! the body is idle. tests/gpu_loops compares the loops of each text with the idle
 //! count here, and the bound with what the driver has used up.
 
 use std::ops::Add;
