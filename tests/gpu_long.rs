@@ -187,9 +187,22 @@ fn judge_beside_cpu(report: &mut Report, what: &str, case: &OwnedCase, ran: &Ran
 #[test]
 fn a_row_that_ends_the_loops_of_some_kernels() {
     let mut report = Report::new();
-    for kv_len in [19_500, 21_100, 40_000] {
-        let shape = Shape::f32([1, 1, 1, 5], 1, kv_len, 65);
-        let case = generate(1, shape, &[Feature::Bias]);
+    let bias: &[Feature] = &[Feature::Bias];
+    for (kv_len, qk_dim, v_dim, features) in [
+        (19_500, 5, 65, bias),
+        (21_100, 5, 65, bias),
+        (40_000, 5, 65, bias),
+        // Next to nothing a tile but the loops themselves.
+        (240_000, 4, 4, &[]),
+    ] {
+        let shape = Shape::f32([1, 1, 1, qk_dim], 1, kv_len, v_dim);
+        let mut case = generate(1, shape, features);
+        if features.is_empty() {
+            // What is not finite takes more iterations.
+            for j in (0..kv_len).step_by(16) {
+                case.value.set(j * v_dim, f32::INFINITY);
+            }
+        }
         let chosen = Setup::default();
         for setup in kernels().into_iter().map(forced).chain([chosen]) {
             let what = format!("{:?} {}", setup.plan.kernel, case.name);

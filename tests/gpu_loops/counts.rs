@@ -86,6 +86,13 @@ pub struct Counts {
     pub seen: HashSet<(Shader, bool, RuleSet, u32)>,
 }
 
+/// Iterations of one run, and their bound.
+#[derive(Clone, Copy, Default)]
+pub struct Count {
+    counted: f64,
+    bound: u64,
+}
+
 impl Counts {
     pub fn new(limit: f32) -> Self {
         Counts {
@@ -99,14 +106,22 @@ impl Counts {
 
     /// `left` is what each lane has left over; the bound has to hold and to be met up to
     /// `least` of it.
-    pub fn judge(&mut self, what: &str, plan: &Plan, shader: Shader, left: &[f32], least: f64) {
+    pub fn judge(
+        &mut self,
+        what: &str,
+        plan: &Plan,
+        shader: Shader,
+        left: &[f32],
+        least: f64,
+    ) -> Count {
         let all = wgpu_attention::shaders::emitted(plan);
         let (_, key) = all.iter().find(|(s, _)| *s == shader).unwrap();
         self.seen.insert(loop_key(shader, *key));
         let lanes = shader.lanes(*key) as usize;
         let Some(left) = left.get(..lanes) else {
             let text = format!("{what}: {} elements for {lanes} lanes", left.len());
-            return self.failures.push(text);
+            self.failures.push(text);
+            return Count::default();
         };
         let least_left = left.iter().copied().fold(f32::INFINITY, f32::min);
         let whole = left.iter().all(|x| x.fract() == 0.0 && *x > 1.0);
@@ -126,6 +141,18 @@ impl Counts {
                 "{what}: {}: {counted} iterations counted, the bound is {bound}",
                 shader.name()
             ));
+        }
+        Count { counted, bound }
+    }
+
+    /// What a longer row takes beside a shorter one: no more than the bound grows by.
+    /// What is counted too much once hides nothing here.
+    pub fn judge_growth(&mut self, what: &str, short: Count, long: Count) {
+        let counted = long.counted - short.counted;
+        let bound = long.bound as f64 - short.bound as f64;
+        if counted < 0.0 || counted > bound {
+            let text = format!("{what}: {counted} more counted, the bound is {bound} more");
+            self.failures.push(text);
         }
     }
 
