@@ -124,7 +124,7 @@ mod tests {
             let mut shown =
                 (0..NK as u32).filter(|&j| tile.clone().any(|i| visibility.allows(i, j)));
             if let Some(low) = shown.next() {
-                let high = shown.last().unwrap_or(low);
+                let high = shown.next_back().unwrap_or(low);
                 most = most.max(u64::from(high / KEYS - low / KEYS + 1));
             }
             if let Some(last) = tile.clone().last() {
