@@ -1,6 +1,6 @@
 //! The entry point: a device's kernels, and plans made ready to record.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::caps::DeviceCaps;
 use crate::error::Result;
@@ -13,6 +13,7 @@ use crate::pipeline_cache;
 use crate::plan::{Plan, PlanOptions};
 use crate::problem::Problem;
 use crate::projection::Projection;
+use crate::readback::check_queue;
 use crate::warm::IDLE_UNIFORM;
 
 /// Attention on one device: planning, and the pipelines made so far.
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     idle_uniform: wgpu::Buffer,
     /// Stays empty on a guest's device.
     faults: Faults,
+    /// Whether the queue is known to be the device's.
+    queue_is_own: OnceLock<()>,
 }
 
 /// Bytes between the idle slots, the largest alignment WebGPU lets a device ask for.
@@ -50,9 +53,24 @@ const IDLE_SLOTS: u64 = 10;
 impl Attention {
     /// Attention on the caller's device.
     ///
+    /// `queue` has to be the device's own. wgpu does not tell whose queue one is, and
+    /// finding out takes waiting, which a guest does not: calls over slices find out and
+    /// return an error. What [`Prepared::warm_up`] or you submit to the queue of another
+    /// device is refused to that device's handler of uncaptured errors, which panics
+    /// unless its owner set another.
+    ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses to
-    /// create a small buffer.
+    /// [`Error::Device`](crate::Error::Device) if the device refuses to create a small
+    /// buffer, [`Error::DeviceLost`](crate::Error::DeviceLost) if it is lost.
+    ///
+    /// # Lost devices
+    /// On native backends this, [`Attention::prepare`], [`Prepared::warm_up`],
+    /// [`Prepared::record`] and everything over slices notice that the device is lost by
+    /// then; [`Attention::plan`] asks nothing of it. Of a loss after the recording wgpu
+    /// tells by the device's lost callback, which is its owner's to set, and by what is
+    /// read: submitting to a lost device does nothing, and mapping a buffer of one fails.
+    /// In a browser the callback alone tells, and for refused objects the device's handler
+    /// of uncaptured errors.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Attention> {
         Attention::with_faults(device, queue, Faults::default())
     }
@@ -87,6 +105,7 @@ impl Attention {
                 idle: [inputs, outputs],
                 idle_uniform,
                 faults,
+                queue_is_own: OnceLock::new(),
             }),
         })
     }
@@ -111,7 +130,8 @@ impl Attention {
         self.shared.pipelines.len()
     }
 
-    /// Validates and plans a forward pass: [`Problem::forward`] and [`Plan::new`].
+    /// Validates and plans a forward pass: [`Problem::forward`] and [`Plan::new`]. Asks
+    /// nothing of the device, which may be lost by now: preparing the plan tells.
     ///
     /// # Errors
     /// As those two.
@@ -135,7 +155,9 @@ impl Attention {
     /// # Errors
     /// [`Error::PlanMismatch`](crate::Error::PlanMismatch) with every reason if the plan was made for
     /// another device and relies on what this one lacks: a limit, a feature, a size of
-    /// subgroups, an alignment, loops as long as its kernel's; [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses.
+    /// subgroups, an alignment, loops as long as its kernel's;
+    /// [`Error::Device`](crate::Error::Device) if the device refuses,
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if it is lost.
     pub fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         self.check_faults()?;
         plan.check_device(self.caps())?;
@@ -194,6 +216,16 @@ impl Attention {
 
     pub(crate) fn check_faults(&self) -> Result<()> {
         self.shared.faults.check()
+    }
+
+    /// Asked before anything is submitted over slices; a guest's owner submits.
+    pub(crate) fn check_queue(&self) -> Result<()> {
+        let known = &self.shared.queue_is_own;
+        if known.get().is_none() {
+            check_queue(self.device(), self.queue())?;
+            known.get_or_init(|| ());
+        }
+        Ok(())
     }
 
     /// The uniform of an idle workgroup; wgpu fills new buffers with zeros.

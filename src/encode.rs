@@ -37,9 +37,18 @@ impl Prepared {
     /// others of the same shapes, strides, storage types, and byte offsets
     /// modulo 256.
     ///
+    /// Every buffer has to be of this device, and of one [`wgpu::Instance`] with it. wgpu
+    /// knows a buffer by a number of its instance: one of another device is refused, but
+    /// one of another *instance* is taken for whatever buffer has that number here, or
+    /// ends in a panic of wgpu. A buffer may be mapped while it is recorded, as long as it
+    /// is unmapped when the commands are submitted; wgpu refuses the submission otherwise.
+    ///
     /// # Errors
     /// [`Error::PlanMismatch`] if an operand differs from the plan's; errors of
-    /// the workspace. Nothing is recorded then.
+    /// the workspace; [`Error::Device`] for a buffer that is destroyed or of another
+    /// device; [`Error::DeviceLost`] if the device is lost by now (not in a browser). That
+    /// it is lost between this and the submission, nothing tells but the device's own
+    /// callback and the reading of a result. Nothing is recorded with an error.
     ///
     /// # Panics
     /// wgpu panics if the encoder belongs to another device.

@@ -24,7 +24,42 @@ pub struct PlanOptions {
     pub kernel: Option<Kernel>,
     /// Bind every buffer read_write even if the operands at hand share none.
     /// Needed where the workspace, or the operands of a later call, will lie in
-    /// the same buffers as inputs.
+    /// the same buffers as inputs: an engine that cuts its tensors from a pool of one
+    /// buffer asks for it with every plan.
+    ///
+    /// ```
+    /// # #[cfg(feature = "blocking")]
+    /// # fn main() -> Result<(), wgpu_attention::Error> {
+    /// use wgpu_attention::{
+    ///     Attention, DType, Operands, Options, Plan, PlanOptions, Problem, TensorView,
+    ///     Workspace, wgpu,
+    /// };
+    ///
+    /// let attention = Attention::on_default_adapter()?;
+    /// let device = attention.device();
+    /// let pool = device.create_buffer(&wgpu::BufferDescriptor {
+    ///     label: None,
+    ///     size: 1 << 20,
+    ///     usage: wgpu::BufferUsages::STORAGE,
+    ///     mapped_at_creation: false,
+    /// });
+    /// let shape = [1, 2, 64, 32];
+    /// let view = |n: usize| TensorView::bhsd(&pool, DType::F32, shape, n * 2 * 64 * 32);
+    /// let operands = Operands::new(view(0)?, view(1)?, view(2)?, view(3)?);
+    /// let problem = Problem::forward(&operands, &Options::default())?;
+    /// let options = PlanOptions::default().shared_buffers(true);
+    /// let plan = Plan::new(&problem, attention.caps(), &options)?;
+    /// assert!(plan.workspace_bytes() <= 1 << 19);
+    /// let prepared = attention.prepare(&plan)?;
+    /// let mut encoder = device.create_command_encoder(&Default::default());
+    /// let workspace = Workspace { buffer: &pool, offset: 1 << 19 }; // if it needs one
+    /// prepared.record(&mut encoder, &operands, Some(workspace))?;
+    /// attention.queue().submit([encoder.finish()]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "blocking"))]
+    /// # fn main() {}
+    /// ```
     pub shared_buffers: bool,
     /// Keep wgpu's runtime checks of indices, loops and divisions in every
     /// shader. Without this, shaders that are proven to need none (the proof is

@@ -10,6 +10,57 @@ use crate::tensor::TensorView;
 ///
 /// An output y(i, j) is the sum over k of x(i, k) w(j, k), accumulated in f32 in the
 /// order of k, plus b(j). Rows are the third axis of every view, widths the last.
+///
+/// It is planned and recorded like any other problem. The output may be any part of a
+/// buffer; here it is the slot of one token in a cache of keys, (B, capacity, Hkv, D), for
+/// each sequence of a batch:
+///
+/// ```
+/// # #[cfg(feature = "blocking")]
+/// # fn main() -> Result<(), wgpu_attention::Error> {
+/// use wgpu_attention::{Attention, DType, Projection, TensorView, wgpu};
+///
+/// let attention = Attention::on_default_adapter()?;
+/// let device = attention.device();
+/// let buffer = |numbers: usize| device.create_buffer(&wgpu::BufferDescriptor {
+///     label: None,
+///     size: 4 * numbers as u64,
+///     usage: wgpu::BufferUsages::STORAGE,
+///     mapped_at_creation: false,
+/// });
+/// let (batch, capacity, kv_heads, dim, width) = (2, 100, 2, 32, 256);
+/// let row = kv_heads * dim;
+/// let tokens = buffer(batch * width);
+/// let weight = buffer(row * width);
+/// let cache = buffer(batch * capacity * row);
+/// let into_slot = |slot: usize| -> Result<Projection<'_>, wgpu_attention::Error> {
+///     Ok(Projection {
+///         input: TensorView::tokens(&tokens, DType::F32, [batch, 1, width], 0)?,
+///         weight: TensorView::matrix(&weight, DType::F32, [row, width], 0)?,
+///         bias: None,
+///         output: TensorView::strided(
+///             &cache,
+///             DType::F32,
+///             [batch, 1, 1, row],
+///             [capacity * row, row, row, 1],
+///             slot * row,
+///         )?,
+///     })
+/// };
+/// let prepared = attention.prepare(&attention.plan_projection(&into_slot(0)?)?)?;
+/// for slot in 0..3 {
+///     // One prepared plan for all slots: each begins at a multiple of 256 bytes.
+///     let operands = into_slot(slot)?.operands()?;
+///     let mut encoder = device.create_command_encoder(&Default::default());
+///     prepared.record(&mut encoder, &operands, None)?;
+///     // Record the attention over the cache here.
+///     attention.queue().submit([encoder.finish()]);
+/// }
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "blocking"))]
+/// # fn main() {}
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Projection<'a> {
     /// X, (B, 1, N, in), last axis contiguous.

@@ -21,8 +21,8 @@ impl Prepared {
     /// index to [`wgpu::Device::poll`]. `None`: the plan dispatches nothing.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) or
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses.
+    /// [`Error::Device`](crate::Error::Device) if the device refuses,
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if it is lost.
     pub fn warm_up(&self) -> Result<Option<wgpu::SubmissionIndex>> {
         self.attention.check_faults()?;
         let mut pending = Vec::new();

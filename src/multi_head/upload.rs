@@ -199,6 +199,7 @@ impl Attention {
         plan_options: &PlanOptions,
     ) -> Result<UploadedMultiHead> {
         let dims = inputs.dims()?;
+        self.check_queue()?;
         let d = &dims.attention;
         let stored = |label: &str, tensor: Option<&Tensor<'_>>| -> Result<Option<Stored>> {
             tensor.map(|t| self.store_tensor(label, t)).transpose()
