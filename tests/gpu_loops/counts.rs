@@ -6,6 +6,7 @@ use wgpu_attention::shaders::{Loads, RuleSet, Shader, Specialization, all_pipeli
 use wgpu_attention::{Attention, Plan, testing};
 
 use crate::gpu::gpu;
+use crate::gpu::memory::{Image, create, read_back};
 
 /// The text of a shader whose every lane stores, over the first elements of what it
 /// writes, how many iterations it has left over.
@@ -42,13 +43,75 @@ fn counting_text(shader: Shader, text: &str) -> String {
     )
 }
 
-/// The adapter's limit of iterations; none where it has none.
+/// The adapter's limit of iterations; none where it has none, or where plans know of one
+/// that this version of the driver does not keep: they are then more careful than need be.
 pub fn limit() -> Option<f32> {
     let limit = gpu().caps().max_loop_iterations;
-    if limit.is_none() {
+    let Some(limit) = limit else {
         println!("the adapter ends no loops");
+        return None;
+    };
+    let counted = iterations_of_a_plain_loop(limit + 1000);
+    if counted > limit {
+        println!("the adapter went round a loop {counted} times, and the limit is {limit}");
+        return None;
     }
-    limit.map(|limit| limit as f32)
+    Some(limit as f32)
+}
+
+/// How often a loop of `trips` trips goes round, by what a shader of its own counts.
+fn iterations_of_a_plain_loop(trips: u32) -> u32 {
+    let device = gpu().device();
+    let text = "
+@group(0) @binding(0) var<storage, read_write> counts: array<u32>;
+
+@compute @workgroup_size(8)
+fn main(@builtin(local_invocation_index) lane: u32) {
+    let trips = counts[lane];
+    var count = 0u;
+    loop {
+        if count >= trips {
+            break;
+        }
+        count++;
+    }
+    counts[lane] = count;
+}
+";
+    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: None,
+        source: wgpu::ShaderSource::Wgsl(text.into()),
+    });
+    let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: None,
+        layout: None,
+        module: &module,
+        entry_point: Some("main"),
+        compilation_options: Default::default(),
+        cache: None,
+    });
+    let image = Image {
+        bytes: bytemuck::cast_slice(&[trips; 8]).to_vec(),
+        written: vec![true; 32],
+    };
+    let buffers = create(device, std::slice::from_ref(&image));
+    let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
+        label: None,
+        layout: &pipeline.get_bind_group_layout(0),
+        entries: &[wgpu::BindGroupEntry {
+            binding: 0,
+            resource: buffers[0].as_entire_binding(),
+        }],
+    });
+    let mut encoder = device.create_command_encoder(&Default::default());
+    let mut pass = encoder.begin_compute_pass(&Default::default());
+    pass.set_pipeline(&pipeline);
+    pass.set_bind_group(0, &group, &[]);
+    pass.dispatch_workgroups(1, 1, 1);
+    drop(pass);
+    gpu().queue().submit([encoder.finish()]);
+    let contents = read_back(gpu(), &buffers, &[image]).unwrap();
+    u32::from_le_bytes(contents[0][..4].try_into().unwrap())
 }
 
 /// Kernels of which some count. The others run as they are: a count takes long in each
