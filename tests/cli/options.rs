@@ -159,6 +159,16 @@ fn sizes_that_look_swapped_earn_a_hint() {
         errors.contains("\nhint: --layout bshd reads it as B 2 Hq 8 Hkv 2 Nq 1 Nk 24 D 4"),
         "{errors}"
     );
+    // Sizes that fit, and another mistake: no layout helps.
+    parts(&[
+        ("Q", &[1, 2, 8, 4]),
+        ("K", &[1, 2, 8, 4]),
+        ("V", &[1, 2, 8, 4]),
+    ])
+    .write(&input);
+    let output = attend(&input, &out, &["--softcap", "1e-40"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!stderr(&output).contains("hint"), "{}", stderr(&output));
     // Few tokens of a decoding step are nothing odd.
     parts(&[
         ("Q", &[2, 8, 1, 4]),

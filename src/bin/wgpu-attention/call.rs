@@ -1,7 +1,7 @@
 //! The attention call of a file: its operands in one order of axes, its options, and
 //! what to say of both.
 
-use wgpu_attention::{Dims, Inputs};
+use wgpu_attention::{Dims, Error, Inputs};
 
 use crate::array::Array;
 use crate::case::{File, Problem};
@@ -65,14 +65,17 @@ impl Call {
     /// The sizes; where they do not fit, the message says if another layout does.
     pub fn dims(&self, inputs: &Inputs<'_>) -> Result<Dims, String> {
         let dims = inputs.validate(&self.problem.options);
-        dims.map_err(|error| match self.swapped() {
-            Some(swapped) if !self.settled.names_layout() => {
-                format!(
-                    "{error}\nhint: --layout bshd reads it as {}",
-                    sizes(&swapped)
-                )
+        dims.map_err(|error| {
+            let is_of_sizes = matches!(error, Error::Shape { .. });
+            match self.swapped().filter(|_| is_of_sizes) {
+                Some(swapped) if !self.settled.names_layout() => {
+                    format!(
+                        "{error}\nhint: --layout bshd reads it as {}",
+                        sizes(&swapped)
+                    )
+                }
+                _ => error.to_string(),
             }
-            _ => error.to_string(),
         })
     }
 

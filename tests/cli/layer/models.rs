@@ -269,6 +269,9 @@ fn a_config_keeps_its_model_plain() {
             "only absolute positions",
         ),
         ("bert", "rope_theta", "10000.0", "rotary"),
+        ("bert", "use_rope", "true", "rotary"),
+        ("bert", "attention_multiplier", "0.5", "another scale"),
+        ("bert", "query_pre_attn_scalar", "256", "another scale"),
         ("wav2vec2", "is_decoder", "true", "not known as a decoder"),
         ("bert", "model_type", "\"autoformer\"", "autocorrelation"),
         (

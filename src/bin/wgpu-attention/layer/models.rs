@@ -128,9 +128,12 @@ pub const NEEDED: [(&str, &str, &str); 2] = [
 pub const ADDED: [(&str, &str, &str); 1] = [("mvp", "use_prompt", "prompts among keys and values")];
 
 /// Parts of keys, of any model type, that stand for more than plain attention.
-pub const WORDS: [(&str, &str); 18] = [
+pub const WORDS: [(&str, &str); 21] = [
     ("rope_", ROTARY),
     ("rotary", ROTARY),
+    ("use_rope", ROTARY),
+    ("attention_multiplier", "another scale"),
+    ("query_pre_attn_scalar", "another scale"),
     ("alibi", "a bias by distance (ALiBi)"),
     ("relative", "relative positions"),
     ("rel_pos", "relative positions"),
