@@ -350,6 +350,11 @@ fn json_is_one_object_a_case_and_the_totals() {
     };
     assert_eq!(good["outcome"], "pass");
     assert_eq!(good["outputs"][0]["name"], "Y");
+    // The same result has the same bits, another has others.
+    let bits = |line: &serde_json::Value, at: usize| line["outputs"][at]["bits"].clone();
+    assert_eq!(bits(good, 0).as_str().map(str::len), Some(16));
+    assert_eq!(bits(good, 0), bits(bad, 0));
+    assert_ne!(bits(good, 0), bits(good, 1));
     assert!(good["outputs"][0]["worst"]["share"].as_f64().unwrap() <= 1.0);
     assert_eq!(
         good["unsupported"][0]["outputs"],

@@ -1,5 +1,6 @@
 //! `check`: case files against what they expect.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -42,10 +43,19 @@ enum Outcome {
     Unsupported,
 }
 
+/// A result beside what the case expects of it.
+#[derive(Debug)]
+struct Output {
+    name: String,
+    verdict: Verdict,
+    /// A hash of the result's bits, by which the results of two builds are compared.
+    bits: Option<u64>,
+}
+
 /// What came of one case.
 #[derive(Debug, Default)]
 struct Report {
-    outputs: Vec<(String, Verdict)>,
+    outputs: Vec<Output>,
     unsupported: Vec<Unsupported>,
     errors: Vec<String>,
     /// The file expects nothing.
@@ -167,7 +177,11 @@ fn examine(backend: &Backend, path: &Path, strict: bool) -> Report {
     }
     for copy in &job.copies {
         match judge_exact(&copy.got, &copy.expected) {
-            Ok(verdict) => report.outputs.push((copy.name.to_owned(), verdict)),
+            Ok(verdict) => report.outputs.push(Output {
+                name: copy.name.to_owned(),
+                verdict,
+                bits: None,
+            }),
             Err(error) => report.errors.push(format!("{}: {error}", copy.name)),
         }
     }
@@ -226,7 +240,11 @@ impl Report {
     fn compare(&mut self, want: &Want, got: &[f32], row: usize) -> Result<(), String> {
         let verdict = judge(got, &want.expected, &want.what, want.tolerance, row);
         let verdict = verdict.map_err(|e| format!("{}: {e}", want.name))?;
-        self.outputs.push((want.name.clone(), verdict));
+        self.outputs.push(Output {
+            name: want.name.clone(),
+            verdict,
+            bits: Some(hash(got)),
+        });
         Ok(())
     }
 
@@ -242,7 +260,7 @@ impl Report {
     }
 
     fn outcome(&self) -> Outcome {
-        if !self.errors.is_empty() || self.outputs.iter().any(|(_, v)| !v.passed()) {
+        if !self.errors.is_empty() || self.outputs.iter().any(|o| !o.verdict.passed()) {
             Outcome::Fail
         } else if !self.outputs.is_empty() {
             Outcome::Pass
@@ -278,7 +296,8 @@ impl Report {
     }
 
     fn json(&self, name: &str) -> serde_json::Value {
-        let outputs = self.outputs.iter().map(|(name, verdict)| {
+        let outputs = self.outputs.iter().map(|output| {
+            let verdict = &output.verdict;
             let Comparison {
                 compared,
                 failed,
@@ -295,7 +314,8 @@ impl Report {
                 })
             });
             json!({
-                "name": name,
+                "name": output.name,
+                "bits": output.bits.map(|bits| format!("{bits:016x}")),
                 "passed": verdict.passed(),
                 "compared": compared,
                 "outside": failed,
@@ -319,7 +339,15 @@ impl Report {
     }
 }
 
-fn describe((name, verdict): &(String, Verdict)) -> String {
+fn hash(values: &[f32]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for value in values {
+        hasher.write_u32(value.to_bits());
+    }
+    hasher.finish()
+}
+
+fn describe(Output { name, verdict, .. }: &Output) -> String {
     let Comparison {
         compared,
         failed,
