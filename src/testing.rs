@@ -7,25 +7,27 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::attention::Attention;
-use crate::caps::DeviceCaps;
 use crate::error::Result;
-use crate::host::{DType, Polarity};
-use crate::kernel::{Shader, Slot, dtype_code};
-use crate::lists::{ListKind, ListSource};
-use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
-use crate::pipeline::Pipelines;
-use crate::plan::{Plan, Uniform};
-use crate::problem::{Geometry, MaskGeometry, Problem};
-use crate::specialization::Specialization;
-use crate::stage::Stage;
-use crate::tiling::Tiling;
+use crate::kernel::pipeline::Pipelines;
+use crate::kernel::shader::{Shader, Slot, dtype_code};
+use crate::kernel::specialization::Specialization;
+use crate::kernel::uniform::{CopyParams, Params, View, align, lane_tile, rules, tile};
+use crate::plan::caps::DeviceCaps;
+use crate::plan::dispatch::Uniform;
+use crate::plan::plan::Plan;
+use crate::plan::problem::Problem;
+use crate::plan::tiling::Tiling;
+use crate::record::attention::Attention;
+use crate::rules::score_stage::Stage;
+use crate::view::dtype::{DType, Polarity};
+use crate::view::geometry::{Geometry, MaskGeometry};
+use crate::view::lists::{ListKind, ListSource};
 
 /// Workgroup memory that the planner takes tiled kernels to need, in bytes.
-pub const WORKGROUP_MEMORY: u64 = crate::tiling::TILE_MEMORY;
+pub const WORKGROUP_MEMORY: u64 = crate::plan::tiling::TILE_MEMORY;
 
 /// The same of the lane-broadcast kernel.
-pub const LANE_MEMORY: u64 = crate::tiling::LANE_MEMORY;
+pub const LANE_MEMORY: u64 = crate::plan::tiling::LANE_MEMORY;
 
 /// Operands that a problem may have besides tensors, as `bench --rule` has them.
 #[derive(Debug, Default, Clone, Copy)]
@@ -43,7 +45,12 @@ pub fn with_rules(mut problem: Problem, ruled: Ruled) -> Problem {
     let dims = problem.dims;
     let geometry = |keys: usize, element_size: u64| {
         let shape = [1, 1, dims.q_len, keys];
-        Geometry::new(shape, crate::place::contiguous(shape), element_size, 0)
+        Geometry::new(
+            shape,
+            crate::view::extent::contiguous(shape),
+            element_size,
+            0,
+        )
     };
     if ruled.bias {
         problem.bias = Some((geometry(dims.kv_len, 4), DType::F32));
@@ -145,10 +152,16 @@ pub fn constants() -> Vec<(&'static str, u32)> {
         ("TILE_DEPTH", tile::DEPTH),
         ("STAGE_SOFTCAPPED", Stage::Softcapped as u32),
         ("STAGE_MASKED", Stage::Masked as u32),
-        ("STAGE_WEIGHTS", crate::passes::STAGE_WEIGHTS),
-        ("STAGE_CONTRIBUTIONS", crate::inspect::STAGE_CONTRIBUTIONS),
-        ("SUMMARY_FIELDS", crate::inspect::FIELDS as u32),
-        ("DISTANCE_BINS", crate::inspect::DISTANCE_BINS as u32),
+        ("STAGE_WEIGHTS", crate::plan::passes::STAGE_WEIGHTS),
+        (
+            "STAGE_CONTRIBUTIONS",
+            crate::rules::selection::STAGE_CONTRIBUTIONS,
+        ),
+        ("SUMMARY_FIELDS", crate::rules::selection::FIELDS as u32),
+        (
+            "DISTANCE_BINS",
+            crate::rules::selection::DISTANCE_BINS as u32,
+        ),
     ]
 }
 
@@ -156,7 +169,7 @@ pub fn constants() -> Vec<(&'static str, u32)> {
 pub fn files() -> Vec<(&'static str, &'static str)> {
     let mut files = Vec::new();
     for shader in Shader::ALL {
-        let keys = crate::specialization::all_pipelines().into_iter();
+        let keys = crate::kernel::pipelines::all_pipelines().into_iter();
         for (_, key) in keys.filter(|(s, _)| *s == shader) {
             for module in shader.modules(key).iter().chain([&shader.root()]) {
                 if !files.contains(&(module.name, module.text)) {
@@ -188,14 +201,14 @@ pub struct Dispatch {
 
 /// The dispatches of a plan, in order.
 pub fn dispatches(plan: &Plan) -> Vec<Dispatch> {
-    let describe = |pass: &crate::plan::Pass| {
+    let describe = |pass: &crate::plan::dispatch::Pass| {
         let (workgroups, covers, views) = match &pass.uniform {
             Uniform::Attention(p) => {
                 let covers = covers(p, pass.shader);
                 (u64::from(p.workgroups), Some(covers), views(p))
             }
             Uniform::Copy(p) => {
-                let workgroups = p.count.div_ceil(crate::params::LANES);
+                let workgroups = p.count.div_ceil(crate::kernel::uniform::LANES);
                 (u64::from(workgroups), None, Vec::new())
             }
         };
@@ -284,8 +297,8 @@ pub fn runs_unchecked(kernel: crate::Kernel) -> bool {
 pub fn foreign_pipeline_cache(attention: &Attention, data: &[u8]) -> Option<Vec<u8>> {
     let mut info = attention.adapter_info();
     info.driver_info.push_str(" of another year");
-    let key = crate::pipeline_cache::key(&info)?;
-    Some(crate::pipeline_cache::seal(&key, data))
+    let key = crate::kernel::pipeline_cache::key(&info)?;
+    Some(crate::kernel::pipeline_cache::seal(&key, data))
 }
 
 /// Rows and keys of a tile of the plan's kernel.

@@ -2,10 +2,12 @@
 
 use super::row::{Block, Row};
 use crate::error::Result;
-use crate::host::{Data, Dims, Inputs};
-use crate::mask::Visibility;
+use crate::host::inputs::Inputs;
+use crate::host::tensor::Data;
 use crate::memory::filled;
-use crate::options::Options;
+use crate::rules::dims::Dims;
+use crate::rules::options::Options;
+use crate::rules::positional::Visibility;
 
 /// Keys in a block. 32 running dot products fill half of the vector registers
 /// of the narrowest target (SSE2, NEON) and leave the rest for the keys.

@@ -1,0 +1,109 @@
+//! Every pipeline that a plan can ask for.
+
+use crate::kernel::shader::Shader;
+use crate::kernel::specialization::{Lanes, Loads, RuleSet, Specialization};
+use crate::kernel::uniform::tile;
+use crate::view::dtype::DType;
+
+/// Every pipeline that a plan can ask for.
+#[doc(hidden)]
+pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
+    let mut all = Vec::new();
+    let mut list = |key| {
+        for shader in Shader::ALL {
+            let pipeline = (shader, canonical(shader, key));
+            if !all.contains(&pipeline) {
+                all.push(pipeline);
+            }
+        }
+    };
+    for kv_dtype in [DType::F32, DType::F16, DType::BF16] {
+        for shared in [false, true] {
+            for loads in [Loads::Words, Loads::Chunks, Loads::WideChunks] {
+                let key = Specialization {
+                    kv_dtype,
+                    query_dtype: kv_dtype,
+                    shared,
+                    loads,
+                    ..Specialization::GENERAL
+                };
+                for column_runs in tile::COLUMN_RUNS {
+                    list(Specialization { column_runs, ..key });
+                }
+                for lanes in [Lanes::Four, Lanes::Eight] {
+                    for rules in RuleSet::ALL_SETS {
+                        for query_dtype in [DType::F32, kv_dtype] {
+                            list(Specialization {
+                                lanes,
+                                rules,
+                                query_dtype,
+                                ..key
+                            });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Forgets what the shader's text does not depend on, so that pipelines are
+/// shared. The staged kernels load words: they are what others are checked against.
+pub(crate) fn canonical(shader: Shader, key: Specialization) -> Specialization {
+    let general = Specialization::GENERAL;
+    let staged = Specialization {
+        kv_dtype: match shader.reads_keys_or_values() {
+            true => key.kv_dtype,
+            false => general.kv_dtype,
+        },
+        shared: key.shared,
+        ..general
+    };
+    match shader {
+        Shader::ForwardTiled | Shader::ForwardTiledSubgroup => Specialization {
+            loads: pairs(key),
+            query_dtype: key.kv_dtype,
+            column_runs: key.column_runs,
+            count_tiles: key.count_tiles,
+            ..staged
+        },
+        Shader::ForwardLanes => Specialization {
+            query_dtype: chunk_query(key),
+            lanes: key.lanes,
+            loads: key.loads,
+            rules: key.rules,
+            count_tiles: key.count_tiles,
+            ..staged
+        },
+        Shader::ProjectTiled | Shader::InspectTiled => Specialization {
+            loads: pairs(key),
+            query_dtype: key.kv_dtype,
+            ..staged
+        },
+        Shader::ProjectLanes | Shader::InspectLanes => Specialization {
+            query_dtype: chunk_query(key),
+            lanes: key.lanes,
+            loads: key.loads,
+            ..staged
+        },
+        _ => staged,
+    }
+}
+
+/// Tiled kernels load query and key by one function.
+fn pairs(key: Specialization) -> Loads {
+    match key.loads {
+        _ if key.query_dtype != key.kv_dtype => Loads::Words,
+        Loads::Words => Loads::Words,
+        Loads::Chunks | Loads::WideChunks => Loads::Chunks,
+    }
+}
+
+/// Element by element, the query's type is in the uniform.
+fn chunk_query(key: Specialization) -> DType {
+    match key.loads {
+        Loads::Words => Specialization::GENERAL.query_dtype,
+        Loads::Chunks | Loads::WideChunks => key.query_dtype,
+    }
+}
