@@ -156,6 +156,38 @@ impl Error {
         )
     }
 
+    /// The error as one of an operand of this name. A view of a tensor does not know what
+    /// it is for; whoever makes it does:
+    ///
+    /// ```
+    /// use wgpu_attention::{DType, Result, TensorView, wgpu};
+    ///
+    /// # fn example(key: &wgpu::Buffer) -> Result<TensorView<'_>> {
+    /// TensorView::bhsd(key, DType::F16, [1, 8, 512, 64], 0).map_err(|error| error.named("key"))
+    /// # }
+    /// ```
+    ///
+    /// Errors without an operand, and of two operands, stay as they are.
+    pub fn named(mut self, name: &'static str) -> Self {
+        match &mut self {
+            Error::Shape { operand, .. }
+            | Error::Value { operand, .. }
+            | Error::Layout { operand, .. }
+            | Error::BufferTooSmall { operand, .. }
+            | Error::Usage { operand, .. }
+            | Error::PlanMismatch { operand, .. } => *operand = name,
+            Error::Overlap { .. }
+            | Error::Limit { .. }
+            | Error::HostMemory { .. }
+            | Error::Unsupported { .. }
+            | Error::NoAdapter { .. }
+            | Error::Device { .. }
+            | Error::DeviceLost { .. }
+            | Error::Readback { .. } => {}
+        }
+        self
+    }
+
     /// The error with other names for the operands, given as pairs of an old and a
     /// new name.
     pub(crate) fn renamed(mut self, names: &[(&'static str, &'static str)]) -> Self {

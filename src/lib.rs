@@ -55,6 +55,59 @@
 //! `Attention::tune` (feature `tune`) measured on the device; [`PlanOptions`]
 //! overrides both, and [`Plan::why`] says what decided.
 //!
+//! # Over a cache
+//!
+//! A preallocated cache of keys and values, (B, Hkv, capacity, D) or, as projections write
+//! it in one go, (B, capacity, Hkv, D), is a view like any other, and how much of it is
+//! there are its lengths: in a GPU buffer one prepared plan serves every step, and what
+//! lies behind a length is not read into any result. [`Projection`]s write their rows into
+//! the slots of new tokens, in the same encoder.
+//!
+//! ```
+//! # #[cfg(feature = "blocking")]
+//! # fn main() -> Result<(), wgpu_attention::Error> {
+//! use wgpu_attention::{Attention, DType, List, Operands, Options, TensorView, Workspace, wgpu};
+//!
+//! let attention = Attention::on_default_adapter()?; // or Attention::new on your device
+//! let (device, queue) = (attention.device(), attention.queue());
+//! let buffer = |bytes: usize| device.create_buffer(&wgpu::BufferDescriptor {
+//!     label: None,
+//!     size: bytes as u64,
+//!     usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_DST,
+//!     mapped_at_creation: false,
+//! });
+//! let (batch, q_heads, kv_heads, capacity, dim) = (2, 8, 2, 1024, 64);
+//! let [q, o] = [(); 2].map(|()| buffer(batch * q_heads * dim * 4));
+//! let [k, v] = [(); 2].map(|()| buffer(batch * capacity * kv_heads * dim * 2)); // f16
+//! let lengths = buffer(batch * 4);
+//! let (token, cache) = ([batch, q_heads, 1, dim], [batch, kv_heads, capacity, dim]);
+//! let operands = Operands::new(
+//!     TensorView::bhsd(&q, DType::F32, token, 0)?,
+//!     TensorView::bshd(&k, DType::F16, cache, 0)?,
+//!     TensorView::bshd(&v, DType::F16, cache, 0)?,
+//!     TensorView::bhsd(&o, DType::F32, token, 0)?,
+//! )
+//! .kv_lengths(List::Buffer { buffer: &lengths, offset: 0, len: batch });
+//! // Causal would change nothing: the last query stands at the last key of its sequence.
+//! let prepared = attention.prepare(&attention.plan(&operands, &Options::default())?)?;
+//! let workspace = buffer(prepared.plan().workspace_bytes() as usize); // the lists, gathered
+//! for step in 0..3u32 {
+//!     // Write the query, and key and value of the new tokens; by commands if you like.
+//!     let counts = [step + 1, step + 5]; // each sequence with its own
+//!     queue.write_buffer(&lengths, 0, bytemuck::cast_slice(&counts));
+//!     let mut encoder = device.create_command_encoder(&Default::default());
+//!     prepared.record(&mut encoder, &operands, Some(Workspace::new(&workspace)))?;
+//!     queue.submit([encoder.finish()]);
+//! }
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "blocking"))]
+//! # fn main() {}
+//! ```
+//!
+//! An engine whose tensors and workspace are parts of one buffer asks for
+//! [`PlanOptions::shared_buffers`].
+//!
 //! # On slices
 //!
 //! For people who just have numbers, [`Attention::on_default_adapter`] makes a
@@ -139,7 +192,8 @@
 //!
 //! # Not here yet
 //!
-//! Gradients, merging of partial states, a KV cache, paged and packed
+//! Gradients, merging of partial states, operations of a KV cache's own (appending to
+//! it, copying and reordering) beyond [the above](#over-a-cache), paged and packed
 //! (variable-length) layouts, dropout, rotary embedding.
 #![deny(missing_docs)]
 // Set on docs.rs alone: marks each item of a feature with the feature's name.
@@ -178,12 +232,12 @@ pub use ops::norms::Norms;
 pub use ops::project::Projection;
 pub use plan::caps::DeviceCaps;
 pub use plan::choose::{Candidate, Evidence};
-pub use plan::chunk::MAX_DISPATCHES;
 pub use plan::device_class::DeviceClass;
 pub use plan::family::Kernel;
 pub use plan::operands::Operands;
 pub use plan::plan::{Plan, PlanOptions};
 pub use plan::problem::Problem;
+pub use plan::split::MAX_DISPATCHES;
 pub use plan::tuned::{ProblemClass, Tuned};
 pub use record::attention::{Attention, Prepared};
 pub use record::encode::Workspace;

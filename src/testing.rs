@@ -42,7 +42,7 @@ pub struct Ruled {
 /// A problem that was made without buffers, with these operands too: an f32 bias and
 /// a mask of shape (1, 1, Nq, Nk), lists that the host knows.
 pub fn with_rules(mut problem: Problem, ruled: Ruled) -> Problem {
-    let dims = problem.dims;
+    let dims = problem.task.dims;
     let geometry = |keys: usize, element_size: u64| {
         let shape = [1, 1, dims.q_len, keys];
         Geometry::new(
@@ -53,14 +53,14 @@ pub fn with_rules(mut problem: Problem, ruled: Ruled) -> Problem {
         )
     };
     if ruled.bias {
-        problem.bias = Some((geometry(dims.kv_len, 4), DType::F32));
+        problem.task.bias = Some((geometry(dims.kv_len, 4), DType::F32));
     }
     if ruled.mask_bytes || ruled.mask_bits {
         let (keys, element_size) = match ruled.mask_bits {
             true => (dims.kv_len.div_ceil(32), 4),
             false => (dims.kv_len, 1),
         };
-        problem.mask = Some(MaskGeometry {
+        problem.task.mask = Some(MaskGeometry {
             geometry: geometry(keys, element_size),
             bits: ruled.mask_bits,
             polarity: Polarity::Keep,
@@ -68,7 +68,10 @@ pub fn with_rules(mut problem: Problem, ruled: Ruled) -> Problem {
         });
     }
     let mut list = |kind: ListKind, len: usize| {
-        problem.lists.push((kind, ListSource::Host(vec![0; len])));
+        problem
+            .task
+            .lists
+            .push((kind, ListSource::Host(vec![0; len])));
     };
     if ruled.segments {
         list(ListKind::QSegments, dims.batch * dims.q_len);
@@ -152,7 +155,7 @@ pub fn constants() -> Vec<(&'static str, u32)> {
         ("TILE_DEPTH", tile::DEPTH),
         ("STAGE_SOFTCAPPED", Stage::Softcapped as u32),
         ("STAGE_MASKED", Stage::Masked as u32),
-        ("STAGE_WEIGHTS", crate::plan::passes::STAGE_WEIGHTS),
+        ("STAGE_WEIGHTS", crate::plan::task::STAGE_WEIGHTS),
         (
             "STAGE_CONTRIBUTIONS",
             crate::rules::selection::STAGE_CONTRIBUTIONS,
@@ -253,10 +256,10 @@ fn views(p: &Params) -> Vec<(Slot, [u32; 4])> {
 pub fn relaid(problem: &Problem, slot: Slot, strides: [usize; 4], phase: u64) -> Problem {
     let mut problem = problem.clone();
     let geometry = match slot {
-        Slot::Query => &mut problem.query,
-        Slot::Key => &mut problem.key,
-        Slot::Value => &mut problem.value,
-        _ => &mut problem.output,
+        Slot::Query => &mut problem.task.query,
+        Slot::Key => &mut problem.task.key,
+        Slot::Value => &mut problem.task.value,
+        _ => &mut problem.task.output,
     };
     geometry.strides = strides;
     geometry.phase = phase;
@@ -303,7 +306,7 @@ pub fn foreign_pipeline_cache(attention: &Attention, data: &[u8]) -> Option<Vec<
 
 /// Rows and keys of a tile of the plan's kernel.
 pub fn tile_of(plan: &Plan, caps: &DeviceCaps) -> [usize; 2] {
-    let tiling = Tiling::of(plan.kernel, plan.problem.dims.v_dim, caps);
+    let tiling = Tiling::of(plan.kernel, plan.problem.task.dims.v_dim, caps);
     [tiling.rows as usize, tiling.keys as usize]
 }
 
@@ -315,6 +318,13 @@ pub fn counting_tiles(plan: &Plan) -> Plan {
         pass.specialization.count_tiles = true;
     }
     plan
+}
+
+/// A bound of the loop iterations that one invocation of a shader takes in such a plan,
+/// and the number of loops in its text with those of the functions that it calls.
+pub fn loop_bound(plan: &Plan, shader: Shader, caps: &DeviceCaps) -> [u64; 2] {
+    let loops = crate::plan::loops::loops_of(shader, &plan.problem.task, plan.kernel, caps);
+    [loops.run, loops.idle]
 }
 
 /// The box that the kernels work out from a uniform, read back from it alone.

@@ -10,8 +10,9 @@ use gpu::guest::{Guest, Setup};
 use gpu::memory::Layout;
 use gpu::{Report, gpu, kernels, limited, oracle};
 use wgpu_attention::{
-    AdapterOptions, Attention, DType, Error, Kernel, MaskView, Plan, PlanOptions, Polarity,
-    Problem, Stats, wgpu,
+    AdapterOptions, Attention, DType, Error, HostLinear, Inspection, Kernel, MaskView,
+    MultiHeadInputs, Plan, PlanOptions, Polarity, Problem, Region, Stage, Stats, Tensor,
+    TensorView, wgpu,
 };
 
 fn forced(kernel: Kernel) -> Setup {
@@ -272,6 +273,135 @@ fn strict_webgpu_at_default_limits() {
         report.case_on(&strict, &generate(seed as u64, shape, &[feature]), &setup);
     }
     report.finish(23 * 2 * 280 * 20);
+}
+
+/// A device on the caller's own adapter: buffers of the caller's other devices are told
+/// from its own.
+#[test]
+fn on_an_adapter_of_the_callers() {
+    let mut report = Report::new();
+    let instance =
+        wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle().with_env());
+    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let name = gpu().adapter_line();
+    let of_tests = |adapter: &&wgpu::Adapter| adapter.get_info() == gpu().adapter_info();
+    let adapter = adapters.iter().find(of_tests).expect(&name);
+    let [ours, theirs] = [(); 2].map(|()| Attention::on_adapter(adapter).unwrap());
+    assert_eq!(ours.adapter_line(), name);
+    assert_eq!(ours.caps(), gpu().caps());
+    let case = generate(3, Shape::f32([1, 2, 5, 8], 2, 7, 8), &[Feature::Causal]);
+    report.case_on(&ours, &case, &Setup::default());
+    // Both begin with the same buffers, so that numbers alone would not do.
+    let [own, other] = [&ours, &theirs].map(|a| Guest::new(a, &case, &Setup::default()).unwrap());
+    let mut encoder = ours.device().create_command_encoder(&Default::default());
+    let mut mixed = own.operands().unwrap();
+    mixed.key = other.operands().unwrap().key;
+    let refused = own.prepared.record(&mut encoder, &mixed, own.workspace());
+    let right = matches!(&refused, Err(Error::Device { .. }));
+    report.expect(right, format!("{refused:?}"));
+    let recorded = own.record(&own.prepared, &mut encoder);
+    report.expect_ok("its own buffers", recorded);
+    ours.queue().submit([encoder.finish()]);
+    if let Some(ran) = report.expect_ok("its own buffers", own.read()) {
+        report.judge("its own buffers", &oracle(&case), &ran);
+    }
+    report.finish(3 * 10 * 9);
+}
+
+/// The queue of another device: an error of every call that would submit to it, and of
+/// none where several threads ask at once about the right one.
+#[test]
+fn the_queue_of_another_device() {
+    let case = generate(3, Shape::f32([1, 2, 5, 8], 2, 7, 8), &[Feature::Causal]);
+    let (inputs, options) = (case.inputs(), &case.options);
+    let theirs = limited(|_| ());
+    let region = Region {
+        batches: 0..1,
+        heads: 0..2,
+        rows: 0..5,
+    };
+    let weight = [0.5; 8 * 8];
+    let linear = HostLinear {
+        weight: Tensor::f32(&weight, [1, 1, 8, 8]).unwrap(),
+        bias: None,
+    };
+    let tokens = Tensor::f32(&weight, [1, 1, 8, 8]).unwrap();
+    let layer = MultiHeadInputs::new(tokens, 2, [linear; 4]);
+    let inspection = Inspection::default();
+    type Call<'a> = &'a (dyn Fn(&Attention) -> Result<(), Error> + Sync);
+    let calls: [Call<'_>; 4] = [
+        &|a| a.run(&inputs, options).map(drop),
+        &|a| a.stage(&inputs, options, Stage::Masked, &region).map(drop),
+        &|a| a.multi_head(&layer, options).map(drop),
+        &|a| a.upload_inspection(&inputs, options, &inspection).map(drop),
+    ];
+    let mixed = Attention::new(gpu().device(), theirs.queue()).unwrap();
+    let expected = "queue: expected the queue of the device, got that of another device";
+    // Each waits for a callback that does not come.
+    std::thread::scope(|scope| {
+        let asked = calls.map(|call| scope.spawn(|| call(&mixed)));
+        for refused in asked.map(|thread| thread.join().unwrap()) {
+            assert_eq!(refused.unwrap_err().to_string(), expected);
+        }
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..2 {
+                    let own = Attention::new(gpu().device(), gpu().queue()).unwrap();
+                    own.upload(&inputs, options, DType::F32, &PlanOptions::default())
+                        .unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// A buffer may be mapped while it is recorded, and has to be unmapped when that is
+/// submitted: wgpu says so itself, to the submitter.
+#[test]
+fn a_mapped_buffer_is_recorded_and_not_submitted() {
+    let mut report = Report::new();
+    let case = generate(4, Shape::f32([1, 2, 5, 8], 2, 7, 8), &[]);
+    let guest = Guest::new(gpu(), &case, &Setup::default()).unwrap();
+    let (device, mut operands) = (gpu().device(), guest.operands().unwrap());
+    let numbers = case.query.to_f32();
+    let mapped = device.create_buffer(&wgpu::BufferDescriptor {
+        label: Some("mapped query"),
+        size: 4 * numbers.len() as u64,
+        usage: wgpu::BufferUsages::STORAGE,
+        mapped_at_creation: true,
+    });
+    operands.query = TensorView::bhsd(&mapped, DType::F32, [1, 2, 5, 8], 0).unwrap();
+    let prepared = gpu().prepare(&gpu().plan(&operands, &case.options).unwrap());
+    let prepared = prepared.unwrap();
+    let commands = |count: usize| {
+        let mut encoder = device.create_command_encoder(&Default::default());
+        for _ in 0..count {
+            let recorded = prepared.record(&mut encoder, &operands, guest.workspace());
+            recorded.unwrap();
+        }
+        encoder.finish()
+    };
+    let (first, second) = (commands(1), commands(2));
+    let submitted = |commands| {
+        let refusal = device.push_error_scope(wgpu::ErrorFilter::Validation);
+        gpu().queue().submit([commands]);
+        pollster::block_on(refusal.pop())
+    };
+    let refused = submitted(first).map(|error| error.to_string());
+    let right = refused.as_ref().is_some_and(|text| text.contains("mapped"));
+    report.expect(right, format!("{refused:?}"));
+    let mut bytes = mapped.get_mapped_range_mut(..).unwrap();
+    bytes.copy_from_slice(bytemuck::cast_slice(&numbers));
+    drop(bytes);
+    mapped.unmap();
+    let refused = submitted(second);
+    report.expect(refused.is_none(), format!("{refused:?}"));
+    if let Some(ran) = report.expect_ok("unmapped", guest.read()) {
+        report.judge("unmapped", &oracle(&case), &ran);
+    }
+    report.finish(10 * 9);
 }
 
 /// A device that is gone is an error, not a panic, wherever it is noticed.

@@ -221,8 +221,24 @@ fn the_longest_rows_before_loops_end() {
     let mut report = Report::new();
     // A bias is looked at pair by pair, twice; bits of a mask beside it too.
     let all: &[Feature] = &[Feature::Bias, Feature::Segments, Feature::MaskBits];
+    let every: &[Feature] = &[
+        Feature::Bias,
+        Feature::Segments,
+        Feature::Softcap,
+        Feature::Alibi,
+        Feature::MaskBits,
+    ];
     for (qk_dim, columns, features, kernel) in [
         (8, 4, all, Kernel::Tiled),
+        // Loads of words, and every width of values with every kind of rule.
+        (5, 65, &[Feature::Bias], Kernel::Tiled),
+        (5, 65, every, Kernel::Tiled),
+        (33, 127, every, Kernel::Tiled),
+        (47, 33, every, Kernel::Tiled),
+        (5, 65, every, Kernel::TiledSubgroup),
+        (3, 19, every, Kernel::TiledSubgroup),
+        (5, 65, every, Kernel::LaneBroadcast),
+        (5, 65, every, Kernel::Staged),
         (130, 4, all, Kernel::Tiled),
         (8, 4, all, Kernel::LaneBroadcast),
         (128, 4, all, Kernel::LaneBroadcast),
@@ -297,7 +313,7 @@ fn the_longest_rows_before_loops_end() {
             report.judge(&format!("{kernel:?} {}", case.name), &oracle(&case), &ran);
         }
     }
-    report.finish(3 * 10);
+    report.finish(3 * 18);
 }
 
 /// More than 65,535 workgroups of one dispatch: the staged softmax has one a

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::rules::dims::{
     Dims, check_alignment, check_counts, check_len, check_sinks, check_slopes,
 };
-use crate::rules::options::{Alignment, Options};
+use crate::rules::options::Options;
 
 /// All operands of one attention call in host memory.
 ///

@@ -1,9 +1,7 @@
 //! What is said of a row.
 
 use crate::error::{Error, Result};
-use crate::rules::dims::Dims;
-use crate::rules::region::Region;
-use crate::rules::selection::{DISTANCE_BINS, FIELDS, MAX_TOP, Rows};
+use crate::rules::selection::{DISTANCE_BINS, FIELDS};
 
 /// A row in a few numbers.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,13 +2,9 @@
 
 use crate::kernel::scope::scoped;
 use std::collections::HashMap;
-use std::fmt;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernel::compose::compose;
 use crate::kernel::shader::{Access, Shader};
 use crate::kernel::specialization::Specialization;

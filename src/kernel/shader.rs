@@ -2,10 +2,6 @@
 //! binds and how. Bind group layouts and the WGSL binding declarations are both
 //! made from it; tests compare it with what naga reflects.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::error::{Error, Result};
 use crate::kernel::specialization::{Loads, Specialization};
 use crate::kernel::uniform::{LANES, tile};
 use crate::view::dtype::DType;

@@ -1,7 +1,6 @@
 //! What is fixed when a shader is composed, and every combination that a plan
 //! can ask for.
 
-use crate::kernel::shader::{Access, Shader};
 use crate::kernel::uniform::{lane_tile, rules, tile};
 use crate::view::dtype::DType;
 
@@ -136,51 +135,5 @@ impl Specialization {
             ("KNOWS_PAIR_RULES", u32::from(self.rules.knows_pairs())),
             ("KNOWS_SCORE_RULES", u32::from(self.rules.knows_scores())),
         ]
-    }
-}
-
-impl Specialization {
-    /// How a shader declares a buffer: `read` or `read_write`.
-    pub fn mode(self, access: Access) -> &'static str {
-        match access {
-            Access::Read if !self.shared => "read",
-            _ => "read_write",
-        }
-    }
-
-    /// Name of the composed shader's file, without an extension.
-    pub fn file_stem(self, shader: Shader) -> String {
-        let mut stem = shader.name().to_owned();
-        if shader.reads_keys_or_values() {
-            stem += match self.kv_dtype {
-                DType::F32 => ".f32",
-                DType::F16 => ".f16",
-                DType::BF16 => ".bf16",
-            };
-        }
-        if shader.is_tiled() {
-            stem += &format!(".{}columns", tile::RUN * self.column_runs);
-        }
-        match self.loads {
-            Loads::Words => {}
-            Loads::Chunks => stem += ".chunks",
-            Loads::WideChunks => stem += ".wide",
-        }
-        if shader.broadcasts() {
-            if self.loads != Loads::Words && self.query_dtype != self.kv_dtype {
-                stem += ".f32query";
-            }
-            stem += &format!(".{}lanes", self.lanes.count());
-        }
-        match self.rules {
-            RuleSet::Intervals => stem += ".intervals",
-            RuleSet::Pairs => stem += ".pairs",
-            RuleSet::Scores => stem += ".scores",
-            RuleSet::All => {}
-        }
-        if self.shared {
-            stem += ".shared";
-        }
-        stem
     }
 }

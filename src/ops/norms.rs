@@ -10,9 +10,11 @@ use crate::ops::checks::check_f32;
 use crate::plan::dispatch::Pass;
 use crate::plan::family::Kernel;
 use crate::plan::operands::Operands;
-use crate::plan::operation::{Operation, Tiles};
+use crate::plan::operation::Operation;
 use crate::plan::passes::Part;
 use crate::plan::problem::Problem;
+use crate::plan::task::{Facts, Task};
+use crate::plan::tiling::Tiles;
 use crate::rules::dims::Dims;
 use crate::rules::options::Options;
 use crate::view::tensor::TensorView;
@@ -44,6 +46,10 @@ struct RowNorms;
 static OPERATION: LazyLock<Arc<dyn Operation>> = LazyLock::new(|| Arc::new(RowNorms));
 
 impl Operation for RowNorms {
+    fn facts(&self) -> Facts {
+        Facts::of(|_| vec![Shader::RowNorms])
+    }
+
     fn output_shape(&self, operands: &Operands<'_>, dims: &Dims) -> Result<[usize; 4]> {
         if dims.q_len != dims.kv_len {
             let expected = format!("{} rows, as the value has", dims.kv_len);
@@ -70,8 +76,8 @@ impl Operation for RowNorms {
         error.renamed(&[("query", "through"), ("key", "value")])
     }
 
-    fn describe(&self, problem: &Problem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        problem.describe_sizes(f)?;
+    fn describe(&self, task: &Task, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        task.describe_sizes(f)?;
         write!(f, "; norms of values")
     }
 }

@@ -10,9 +10,13 @@ use crate::ops::checks::refuse_inspection;
 use crate::plan::dispatch::Pass;
 use crate::plan::family::Kernel;
 use crate::plan::operands::Operands;
-use crate::plan::operation::{Operation, Tiles};
+use crate::plan::operation::Operation;
 use crate::plan::passes::Part;
+use crate::plan::plan::{Plan, PlanOptions};
 use crate::plan::problem::Problem;
+use crate::plan::task::{Facts, Task};
+use crate::plan::tiling::Tiles;
+use crate::record::attention::Attention;
 use crate::rules::dims::Dims;
 use crate::rules::options::Options;
 use crate::view::tensor::TensorView;
@@ -21,6 +25,57 @@ use crate::view::tensor::TensorView;
 ///
 /// An output y(i, j) is the sum over k of x(i, k) w(j, k), accumulated in f32 in the
 /// order of k, plus b(j). Rows are the third axis of every view, widths the last.
+///
+/// It is planned and recorded like any other problem. The output may be any part of a
+/// buffer; here it is the slot of one token in a cache of keys, (B, capacity, Hkv, D), for
+/// each sequence of a batch:
+///
+/// ```
+/// # #[cfg(feature = "blocking")]
+/// # fn main() -> Result<(), wgpu_attention::Error> {
+/// use wgpu_attention::{Attention, DType, Projection, TensorView, wgpu};
+///
+/// let attention = Attention::on_default_adapter()?;
+/// let device = attention.device();
+/// let buffer = |numbers: usize| device.create_buffer(&wgpu::BufferDescriptor {
+///     label: None,
+///     size: 4 * numbers as u64,
+///     usage: wgpu::BufferUsages::STORAGE,
+///     mapped_at_creation: false,
+/// });
+/// let (batch, capacity, kv_heads, dim, width) = (2, 100, 2, 32, 256);
+/// let row = kv_heads * dim;
+/// let tokens = buffer(batch * width);
+/// let weight = buffer(row * width);
+/// let cache = buffer(batch * capacity * row);
+/// let into_slot = |slot: usize| -> Result<Projection<'_>, wgpu_attention::Error> {
+///     Ok(Projection {
+///         input: TensorView::tokens(&tokens, DType::F32, [batch, 1, width], 0)?,
+///         weight: TensorView::matrix(&weight, DType::F32, [row, width], 0)?,
+///         bias: None,
+///         output: TensorView::strided(
+///             &cache,
+///             DType::F32,
+///             [batch, 1, 1, row],
+///             [capacity * row, row, row, 1],
+///             slot * row,
+///         )?,
+///     })
+/// };
+/// let prepared = attention.prepare(&attention.plan_projection(&into_slot(0)?)?)?;
+/// for slot in 0..3 {
+///     // One prepared plan for all slots: each begins at a multiple of 256 bytes.
+///     let operands = into_slot(slot)?.operands()?;
+///     let mut encoder = device.create_command_encoder(&Default::default());
+///     prepared.record(&mut encoder, &operands, None)?;
+///     // Record the attention over the cache here.
+///     attention.queue().submit([encoder.finish()]);
+/// }
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "blocking"))]
+/// # fn main() {}
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Projection<'a> {
     /// X, (B, 1, N, in), last axis contiguous.
@@ -77,6 +132,10 @@ struct Project;
 static OPERATION: LazyLock<Arc<dyn Operation>> = LazyLock::new(|| Arc::new(Project));
 
 impl Operation for Project {
+    fn facts(&self) -> Facts {
+        Facts::of(|kernel| vec![kernel.projection()])
+    }
+
     fn output_shape(&self, operands: &Operands<'_>, dims: &Dims) -> Result<[usize; 4]> {
         refuse_inspection(operands)?;
         Ok([dims.batch, dims.q_heads, dims.q_len, dims.kv_len])
@@ -97,7 +156,7 @@ impl Operation for Project {
                 (Shader::ProjectTiled, part.params)
             }
         };
-        let tiles = [part.row_tiles(), part.key_tiles(part.problem.dims.kv_len)];
+        let tiles = [part.row_tiles(), part.key_tiles(part.task.dims.kv_len)];
         vec![part.tiles(shader, tiles, params)]
     }
 
@@ -113,13 +172,13 @@ impl Operation for Project {
         error.renamed(&[("query", "input"), ("key", "weight"), ("value", "weight")])
     }
 
-    fn describe(&self, problem: &Problem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let d = &problem.dims;
-        let (input, weight) = (problem.query_dtype, problem.kv_dtype);
+    fn describe(&self, task: &Task, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let d = &task.dims;
+        let (input, weight) = (task.query_dtype, task.kv_dtype);
         write!(
             f,
             "B {} N {} in {} out {}, input {input:?}, weight {weight:?}, output {:?}",
-            d.batch, d.q_len, d.qk_dim, d.kv_len, problem.output_dtype
+            d.batch, d.q_len, d.qk_dim, d.kv_len, task.output_dtype
         )
     }
 }
@@ -134,5 +193,16 @@ impl Problem {
         let options = Options::default().scale(1.0);
         let problem = Problem::new(&projection.operands()?, &options, OPERATION.clone());
         problem.map_err(|error| Project.in_its_words(error))
+    }
+}
+
+impl Attention {
+    /// Validates and plans a projection: [`Problem::projection`] and [`Plan::new`].
+    ///
+    /// # Errors
+    /// As those two.
+    pub fn plan_projection(&self, projection: &Projection<'_>) -> Result<Plan> {
+        let problem = Problem::projection(projection)?;
+        Plan::new(&problem, self.caps(), &PlanOptions::default())
     }
 }

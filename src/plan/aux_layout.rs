@@ -1,7 +1,7 @@
 //! The layout of `aux`: lengths, offsets, segments, slopes and sinks in one
 //! region, so that a kernel binds them once.
 
-use crate::plan::problem::Problem;
+use crate::plan::task::Task;
 use crate::view::lists::ListKind;
 
 /// First word of each list that the problem has.
@@ -12,10 +12,10 @@ pub(crate) struct AuxLayout {
 }
 
 impl AuxLayout {
-    pub fn new(problem: &Problem) -> Self {
+    pub fn new(task: &Task) -> Self {
         let mut words = 0;
         let mut starts = Vec::new();
-        for (kind, source) in &problem.lists {
+        for (kind, source) in &task.lists {
             starts.push((*kind, words));
             words += source.len() as u64;
         }

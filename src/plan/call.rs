@@ -93,7 +93,7 @@ impl<'a> Call<'a> {
             }
         }
         let lists = collect_lists(operands, options, &dims)?;
-        let spans = NamedSpans::of(operands, operation.writes_stats());
+        let spans = NamedSpans::of(operands, operation.facts().writes_stats);
         check_usage(&spans)?;
         let shared = check_overlap(&spans)?;
         let placed = |view: &TensorView<'_>| (Geometry::of(view), view.dtype);

@@ -2,8 +2,6 @@
 
 use crate::kernel::specialization::Lanes;
 use crate::plan::device_class::{DeviceClass, is_llvmpipe};
-use crate::plan::family::Kernel;
-use crate::plan::requirements::check_device;
 use crate::plan::tuned::Tuned;
 
 /// The limits that planning reads, from a device or written by hand.
@@ -38,7 +36,8 @@ pub struct DeviceCaps {
     pub max_uniform_buffer_binding_size: u64,
     /// Uniform buffers a shader stage may bind.
     pub max_uniform_buffers_per_shader_stage: u32,
-    /// Uniform and storage buffers a shader stage may bind, together.
+    /// Uniform and storage buffers a shader stage may bind, together; `u32::MAX` under
+    /// strict WebGPU rules, which have no such limit.
     pub max_buffers_and_acceleration_structures_per_shader_stage: u32,
     /// Bind groups of a pipeline.
     pub max_bind_groups: u32,
@@ -58,8 +57,8 @@ pub struct DeviceCaps {
     pub class: DeviceClass,
     /// What was measured on this very device, before what its class suggests.
     pub tuned: Vec<Tuned>,
-    /// Lanes of a subgroup, if the device has the feature `SUBGROUP` and
-    /// subgroups of one size only.
+    /// Lanes of a subgroup, if the device has the feature `SUBGROUP`, subgroups of one
+    /// size only, and shaders that need no directive for them.
     pub subgroup_size: Option<u32>,
     /// Whether the device has the feature `SHADER_INT64`.
     pub shader_int64: bool,
@@ -75,20 +74,23 @@ const LLVMPIPE_LOOP_ITERATIONS: u32 = 65_535;
 impl DeviceCaps {
     /// The capabilities of a device.
     pub fn of(device: &wgpu::Device) -> Self {
-        let info = device.adapter_info();
+        DeviceCaps::reported(&device.limits(), device.features(), &device.adapter_info())
+    }
+
+    /// The capabilities by what a device reports of itself.
+    fn reported(limits: &wgpu::Limits, features: wgpu::Features, info: &wgpu::AdapterInfo) -> Self {
+        let in_browser = info.backend == wgpu::Backend::BrowserWebGpu;
+        let [least, most] = [info.subgroup_min_size, info.subgroup_max_size];
+        let subgroups = features.contains(wgpu::Features::SUBGROUP) && !in_browser;
         DeviceCaps {
-            checks_writable_aliasing: info.backend == wgpu::Backend::BrowserWebGpu,
-            max_loop_iterations: is_llvmpipe(&info).then_some(LLVMPIPE_LOOP_ITERATIONS),
-            min_subgroup_size: (device.features().contains(wgpu::Features::SUBGROUP)
-                && info.backend != wgpu::Backend::BrowserWebGpu)
-                .then_some(info.subgroup_min_size),
-            class: DeviceClass::of(&info),
-            subgroup_size: (device.features().contains(wgpu::Features::SUBGROUP)
-                && info.subgroup_min_size == info.subgroup_max_size)
-                .then_some(info.subgroup_min_size),
-            shader_int64: device.features().contains(wgpu::Features::SHADER_INT64),
-            adapter_subgroup_sizes: subgroup_sizes(&info),
-            ..DeviceCaps::from_limits(&device.limits())
+            checks_writable_aliasing: in_browser,
+            max_loop_iterations: is_llvmpipe(info).then_some(LLVMPIPE_LOOP_ITERATIONS),
+            min_subgroup_size: subgroups.then_some(least),
+            class: DeviceClass::of(info),
+            subgroup_size: (subgroups && least == most).then_some(least),
+            shader_int64: features.contains(wgpu::Features::SHADER_INT64),
+            adapter_subgroup_sizes: subgroup_sizes(info),
+            ..DeviceCaps::from_limits(limits)
         }
     }
 
@@ -105,8 +107,13 @@ impl DeviceCaps {
             max_compute_workgroup_size_x: limits.max_compute_workgroup_size_x,
             max_uniform_buffer_binding_size: limits.max_uniform_buffer_binding_size,
             max_uniform_buffers_per_shader_stage: limits.max_uniform_buffers_per_shader_stage,
-            max_buffers_and_acceleration_structures_per_shader_stage: limits
-                .max_buffers_and_acceleration_structures_per_shader_stage,
+            // Not one of WebGPU's: 0 under its strict rules, and not checked then.
+            max_buffers_and_acceleration_structures_per_shader_stage: match limits
+                .max_buffers_and_acceleration_structures_per_shader_stage
+            {
+                0 => u32::MAX,
+                limit => limit,
+            },
             max_bind_groups: limits.max_bind_groups,
             max_bindings_per_bind_group: limits.max_bindings_per_bind_group,
             checks_writable_aliasing: false,
@@ -167,4 +174,58 @@ fn subgroup_sizes(info: &wgpu::AdapterInfo) -> Option<[u32; 2]> {
         wgpu::MAXIMUM_SUBGROUP_MAX_SIZE,
     ];
     (sizes != unknown && info.backend != wgpu::Backend::BrowserWebGpu).then_some(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::family::Kernel;
+    use wgpu::{Backend, Features};
+
+    /// Under strict rules wgpu says 0 of limits that WebGPU does not have.
+    #[test]
+    fn limits_that_webgpu_does_not_have_refuse_no_kernel() {
+        let strict = DeviceCaps::from_limits(&wgpu::Limits {
+            max_buffers_and_acceleration_structures_per_shader_stage: 0,
+            ..wgpu::Limits::default()
+        });
+        let kernels: Vec<_> = strict.kernels().collect();
+        assert_eq!(kernels, [Kernel::Tiled, Kernel::Staged]);
+        assert_eq!(kernels, DeviceCaps::default().kernels().collect::<Vec<_>>());
+    }
+
+    /// A browser's shaders need `enable subgroups;`, which naga refuses: no kernel with
+    /// subgroups can run there, whatever the device says it has.
+    #[test]
+    fn a_browser_has_no_subgroups() {
+        let told = |backend, sizes: [u32; 2], features| {
+            let info = wgpu::AdapterInfo {
+                subgroup_min_size: sizes[0],
+                subgroup_max_size: sizes[1],
+                ..wgpu::AdapterInfo::new(wgpu::DeviceType::DiscreteGpu, backend)
+            };
+            DeviceCaps::reported(&wgpu::Limits::default(), features, &info)
+        };
+        let kernels = |caps: &DeviceCaps| caps.kernels().collect::<Vec<_>>();
+        for features in [Features::SUBGROUP, Features::all()] {
+            for sizes in [[4, 4], [8, 8], [32, 32], [8, 32], [4, 128]] {
+                let native = told(Backend::Vulkan, sizes, features);
+                assert_eq!(native.min_subgroup_size, Some(sizes[0]));
+                let one_size = (sizes[0] == sizes[1]).then_some(sizes[0]);
+                assert_eq!(native.subgroup_size, one_size);
+                assert!(kernels(&native).contains(&Kernel::TiledSubgroup));
+                let browser = told(Backend::BrowserWebGpu, sizes, features);
+                assert_eq!(browser.min_subgroup_size, None);
+                assert_eq!(browser.subgroup_size, None);
+                assert_eq!(browser.adapter_subgroup_sizes, None);
+                assert_eq!(kernels(&browser), kernels(&DeviceCaps::default()));
+                assert!(browser.checks_writable_aliasing);
+            }
+        }
+        let without = told(Backend::Vulkan, [8, 8], Features::empty());
+        assert_eq!(
+            [without.subgroup_size, without.min_subgroup_size],
+            [None; 2]
+        );
+    }
 }

@@ -9,10 +9,11 @@ use crate::kernel::specialization::Loads;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::family::Kernel;
 use crate::plan::loops::check_loops;
-use crate::plan::problem::Problem;
 use crate::plan::requirements::check_device;
+use crate::plan::task::Task;
 use crate::plan::tiling::loads;
 use crate::plan::tuned::{ProblemClass, Tuned};
+use crate::view::lists::ListKind;
 
 /// How a row of the table is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,9 +148,9 @@ const ONE_PASS: &[Candidate] = &[
 /// such forward passes, else the first row of its class; each passed over if the
 /// device cannot run it for this problem. Where none can, one whose reasons
 /// tell most.
-pub(crate) fn choose(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {
-    let (class, own) = (caps.class, ProblemClass::of(problem));
-    let is_tuned = |tuned: &&Tuned| problem.operation.is_forward() && tuned.problem == own;
+pub(crate) fn choose(task: &Task, caps: &DeviceCaps) -> (Kernel, String) {
+    let (class, own) = (caps.class, ProblemClass::of_task(task));
+    let is_tuned = |tuned: &&Tuned| task.facts.is_forward && tuned.problem == own;
     let tuned = caps.tuned.iter().filter(is_tuned);
     let tuned = tuned.map(|tuned| (tuned.kernel, format!("measured on this device for {own}")));
     let table = class.candidates().iter().map(|row| {
@@ -167,17 +168,14 @@ pub(crate) fn choose(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {
     for (kernel, why) in wanted() {
         if !is_able(kernel) {
             if !advised.contains(&kernel) {
-                passed_over += &advice(problem, kernel, &why, caps).unwrap_or_default();
+                passed_over += &advice(task, kernel, &why, caps).unwrap_or_default();
                 advised.push(kernel);
             }
             continue;
         }
-        match check_loops(problem, kernel, caps) {
+        match check_loops(task, kernel, caps) {
             None => {
-                return (
-                    kernel,
-                    why + &passed_over + wider_loads(problem, kernel, caps),
-                );
+                return (kernel, why + &passed_over + wider_loads(task, kernel, caps));
             }
             Some(reason) => passed_over += &format!("; not {kernel:?}: {reason}"),
         }
@@ -194,7 +192,7 @@ pub(crate) fn choose(problem: &Problem, caps: &DeviceCaps) -> (Kernel, String) {
 /// What to request, so that a kernel that comes first could run: the feature that the
 /// device was made without though its adapter is known to have subgroups, and larger
 /// limits. `None` if that would not do, or nothing is known of the adapter.
-fn advice(problem: &Problem, kernel: Kernel, why: &str, caps: &DeviceCaps) -> Option<String> {
+fn advice(task: &Task, kernel: Kernel, why: &str, caps: &DeviceCaps) -> Option<String> {
     let needs_subgroups = kernel.shaders().iter().any(|s| s.needs_subgroups());
     let with = caps.with_subgroups().filter(|_| needs_subgroups);
     let mut wishes: Vec<String> = with
@@ -210,7 +208,7 @@ fn advice(problem: &Problem, kernel: Kernel, why: &str, caps: &DeviceCaps) -> Op
             _ => return None,
         }
     }
-    check_loops(problem, kernel, with).is_none().then(|| {
+    check_loops(task, kernel, with).is_none().then(|| {
         format!(
             "; {kernel:?} comes before it ({why}): for it request the device with {}, if the \
              adapter has that (see Attention::features)",
@@ -220,10 +218,10 @@ fn advice(problem: &Problem, kernel: Kernel, why: &str, caps: &DeviceCaps) -> Op
 }
 
 /// The same for the feature with which the kernel for llvmpipe loads more at once.
-fn wider_loads(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> &'static str {
+fn wider_loads(task: &Task, kernel: Kernel, caps: &DeviceCaps) -> &'static str {
     let is_llvmpipe = matches!(caps.class, DeviceClass::OldLlvmpipe | DeviceClass::Llvmpipe);
     let suits = is_llvmpipe && kernel == Kernel::LaneBroadcast;
-    match suits && loads(problem, caps) == Loads::Chunks {
+    match suits && loads(task, caps) == Loads::Chunks {
         true => "; its loads are wider on a device requested with wgpu::Features::SHADER_INT64",
         false => "",
     }
@@ -242,5 +240,29 @@ impl fmt::Display for Evidence {
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} ({})", self.kernel, self.source, self.evidence)
+    }
+}
+
+impl ProblemClass {
+    /// The class of a problem.
+    pub(crate) fn of_task(task: &Task) -> Self {
+        let (dims, options) = (&task.dims, &task.options);
+        let power = |n: usize, log: u32| {
+            let bits = (n.max(1) as u64).next_power_of_two().trailing_zeros();
+            1u64 << bits.next_multiple_of(log)
+        };
+        ProblemClass {
+            query: task.query_dtype,
+            key_value: task.kv_dtype,
+            head_dim: power(dims.qk_dim.max(dims.v_dim), 1).max(32),
+            heads: power(dims.batch.saturating_mul(dims.q_heads), 2),
+            q_len: power(dims.q_len, 2),
+            kv_len: power(dims.kv_len, 2),
+            causal: options.causal || options.window.right.is_some(),
+            window: options.window.left.is_some(),
+            pairwise: task.bias.is_some()
+                || task.mask.is_some()
+                || task.list(ListKind::QSegments).is_some(),
+        }
     }
 }

@@ -3,15 +3,11 @@
 
 use std::ops::Range;
 
-use crate::error::Error;
-use crate::kernel::uniform::{LANES, tile};
+use crate::kernel::uniform::tile;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::family::Kernel;
-use crate::plan::operation::Tiles;
-use crate::plan::problem::Problem;
-use crate::plan::tiling::Tiling;
+use crate::plan::task::Task;
 use crate::view::geometry::Geometry;
-use crate::view::lists::ListSource;
 
 /// A box of batch entries, query heads and rows that one set of dispatches covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,33 +17,22 @@ pub(crate) struct Chunk {
     pub rows: Range<usize>,
 }
 
-/// Scores of the staged path that are held at a time, unless one tile of rows
-/// needs more.
-const STAGED_WORKSPACE: u64 = 64 << 20;
-
-/// Most dispatches of a [`Plan`](crate::Plan). A problem that a device's limits cut into
-/// more parts is refused: of one step of a model none comes near, and every dispatch
-/// takes memory of the host and a bind group.
-pub const MAX_DISPATCHES: usize = 1 << 16;
-
 impl Chunk {
     /// Score pairs of the chunk.
-    pub fn pairs(&self, problem: &Problem) -> u64 {
+    pub fn pairs(&self, task: &Task) -> u64 {
         [self.batches.len(), self.heads.len(), self.rows.len()]
             .iter()
-            .fold(problem.dims.kv_len as u64, |n, &m| {
-                n.saturating_mul(m as u64)
-            })
+            .fold(task.dims.kv_len as u64, |n, &m| n.saturating_mul(m as u64))
     }
 
     /// The kv heads that its query heads read.
-    pub fn kv_heads(&self, problem: &Problem) -> Range<usize> {
-        let group = problem.dims.group();
+    pub fn kv_heads(&self, task: &Task) -> Range<usize> {
+        let group = task.dims.group();
         self.heads.start / group..self.heads.end.div_ceil(group)
     }
 
     /// Two halves along the outermost axis that can be cut.
-    fn halves(&self, problem: &Problem) -> Option<[Chunk; 2]> {
+    pub fn halves(&self, task: &Task) -> Option<[Chunk; 2]> {
         let cut = |range: &Range<usize>, unit: usize| {
             let units = range.len().div_ceil(unit);
             (units > 1).then(|| range.start + units / 2 * unit)
@@ -59,7 +44,7 @@ impl Chunk {
             return Some(halves);
         }
         // Whole groups first: their heads read the same keys.
-        let group = problem.dims.group();
+        let group = task.dims.group();
         let by_group = cut(&self.heads, group).filter(|_| self.heads.start.is_multiple_of(group));
         if let Some(at) = by_group.or_else(|| cut(&self.heads, 1)) {
             let mut halves = [self.clone(), self.clone()];
@@ -107,7 +92,7 @@ pub(crate) fn slab(geometry: &Geometry, axes: [Range<usize>; 3], caps: &DeviceCa
 
 /// Every operand's slab for a chunk, by name.
 pub(crate) fn slabs(
-    problem: &Problem,
+    task: &Task,
     kernel: Kernel,
     chunk: &Chunk,
     caps: &DeviceCaps,
@@ -120,10 +105,10 @@ pub(crate) fn slabs(
         ]
     };
     let by_key = || {
-        let keys = 0..problem.dims.kv_len;
-        [chunk.batches.clone(), chunk.kv_heads(problem), keys]
+        let keys = 0..task.dims.kv_len;
+        [chunk.batches.clone(), chunk.kv_heads(task), keys]
     };
-    let output_axes = match problem.operation.region() {
+    let output_axes = match &task.facts.region {
         None => by_row(),
         Some(region) => {
             // The output begins at the region's corner.
@@ -135,45 +120,45 @@ pub(crate) fn slabs(
             ]
         }
     };
-    let has_keys = problem.dims.kv_len > 0;
+    let has_keys = task.dims.kv_len > 0;
     let mut all = Vec::new();
-    if let Some(received) = problem.received.as_ref().filter(|_| has_keys) {
+    if let Some(received) = task.received.as_ref().filter(|_| has_keys) {
         let [batches, heads, _] = output_axes.clone();
-        let keys = 0..problem.dims.kv_len;
+        let keys = 0..task.dims.kv_len;
         all.push(("received", slab(received, [batches, heads, keys], caps)));
     }
     if chunk.rows.is_empty() {
         return all;
     }
-    all.push(("query", slab(&problem.query, by_row(), caps)));
+    all.push(("query", slab(&task.query, by_row(), caps)));
     if has_keys {
-        all.push(("key", slab(&problem.key, by_key(), caps)));
+        all.push(("key", slab(&task.key, by_key(), caps)));
     }
-    if let Some(norms) = problem.norms.as_ref().filter(|_| has_keys) {
+    if let Some(norms) = task.norms.as_ref().filter(|_| has_keys) {
         let [batches, kv_heads, keys] = by_key();
-        let heads = match problem.norms_by_query() {
+        let heads = match task.norms_by_query() {
             true => chunk.heads.clone(),
             false => kv_heads,
         };
         all.push(("norms", slab(norms, [batches, heads, keys], caps)));
     }
-    if problem.operation.reads_values() && problem.dims.kv_len > 0 {
-        all.push(("value", slab(&problem.value, by_key(), caps)));
+    if task.facts.reads_values && task.dims.kv_len > 0 {
+        all.push(("value", slab(&task.value, by_key(), caps)));
     }
-    all.push(("output", slab(&problem.output, output_axes, caps)));
-    if problem.dims.kv_len > 0 {
-        if let Some((bias, _)) = &problem.bias {
+    all.push(("output", slab(&task.output, output_axes, caps)));
+    if task.dims.kv_len > 0 {
+        if let Some((bias, _)) = &task.bias {
             all.push(("bias", slab(bias, by_row(), caps)));
         }
-        if let Some(mask) = &problem.mask {
+        if let Some(mask) = &task.mask {
             all.push(("mask", slab(&mask.geometry, by_row(), caps)));
         }
     }
-    if let Some((stats, _)) = &problem.stats {
+    if let Some((stats, _)) = &task.stats {
         all.push(("stats", slab(stats, by_row(), caps)));
     }
-    if problem.operation.holds_scores(kernel) {
-        let end = chunk.pairs(problem).saturating_mul(4);
+    if task.holds_scores(kernel) {
+        let end = chunk.pairs(task).saturating_mul(4);
         let whole = Slab {
             start: 0,
             end,
@@ -182,164 +167,4 @@ pub(crate) fn slabs(
         all.push(("scores", whole));
     }
     all
-}
-
-/// Workgroups of the chunk's largest dispatch.
-pub(crate) fn workgroups(
-    problem: &Problem,
-    kernel: Kernel,
-    chunk: &Chunk,
-    caps: &DeviceCaps,
-) -> u64 {
-    let tiling = Tiling::of(kernel, problem.dims.v_dim, caps);
-    let heads = chunk.batches.len() as u64 * chunk.heads.len() as u64;
-    let rows = chunk.rows.len() as u64;
-    let tiles = Tiles {
-        rows,
-        row_tiles: rows.div_ceil(u64::from(tiling.rows)),
-        key_tiles: (problem.dims.kv_len as u64).div_ceil(u64::from(tiling.keys)),
-        column_tiles: (problem.dims.v_dim as u64).div_ceil(u64::from(tiling.columns)),
-    };
-    let most = problem.operation.workgroups(&tiles, kernel);
-    most.saturating_mul(heads)
-}
-
-/// Why a chunk does not fit, if it does not.
-fn misfit(problem: &Problem, kernel: Kernel, chunk: &Chunk, caps: &DeviceCaps) -> Vec<Error> {
-    let mut reasons = Vec::new();
-    let binding = caps.max_storage_buffer_binding_size;
-    for (operand, slab) in slabs(problem, kernel, chunk, caps) {
-        if slab.end - slab.start > binding {
-            reasons.push(Error::Limit {
-                what: format!("{operand}: one (batch, kv head) slab in bytes"),
-                needed: slab.end - slab.start,
-                limit_name: "max_storage_buffer_binding_size",
-                limit: binding,
-            });
-        }
-        // Shaders count elements in u32; the smallest one is a byte of a mask.
-        if slab.end - slab.start > u64::from(u32::MAX) {
-            reasons.push(Error::Limit {
-                what: format!("{operand}: one (batch, kv head) slab in bytes"),
-                needed: slab.end - slab.start,
-                limit_name: "32-bit addresses",
-                limit: u64::from(u32::MAX),
-            });
-        }
-    }
-    if problem.operation.holds_scores(kernel) {
-        let tile = u64::from(tile::ROWS) * problem.dims.kv_len as u64 * 4;
-        let budget = STAGED_WORKSPACE.max(tile).min(binding);
-        let needed = chunk.pairs(problem).saturating_mul(4);
-        if needed > budget {
-            reasons.push(Error::Limit {
-                what: "scores of one tile of rows in bytes".to_owned(),
-                needed,
-                limit_name: "max_storage_buffer_binding_size",
-                limit: budget,
-            });
-        }
-    }
-    if let Some(most) = problem
-        .operation
-        .most_rows()
-        .filter(|&most| chunk.rows.len() > most)
-    {
-        reasons.push(Error::Limit {
-            what: "rows that a key's mass is summed over at a time".to_owned(),
-            needed: chunk.rows.len() as u64,
-            limit_name: "rows of a pass",
-            limit: most as u64,
-        });
-    }
-    let most = u64::from(caps.max_compute_workgroups_per_dimension);
-    // Half of u32: a folded grid has some idle workgroups, and they are numbered too.
-    let limit = most.saturating_mul(most).min(u64::from(u32::MAX / 2));
-    let needed = workgroups(problem, kernel, chunk, caps);
-    if needed > limit {
-        reasons.push(Error::Limit {
-            what: "workgroups of one tile of rows".to_owned(),
-            needed,
-            limit_name: "max_compute_workgroups_per_dimension, squared",
-            limit,
-        });
-    }
-    reasons
-}
-
-/// Chunks that fit, or every reason why not even the smallest one does.
-pub(crate) fn split(
-    problem: &Problem,
-    kernel: Kernel,
-    caps: &DeviceCaps,
-) -> Result<Vec<Chunk>, Vec<Error>> {
-    let dims = &problem.dims;
-    let whole = match problem.operation.region() {
-        None => Chunk {
-            batches: 0..dims.batch,
-            heads: 0..dims.q_heads,
-            rows: 0..dims.q_len,
-        },
-        Some(region) => Chunk {
-            batches: region.batches.clone(),
-            heads: region.heads.clone(),
-            rows: region.rows.clone(),
-        },
-    };
-    let empty = |chunk: &Chunk| {
-        let no_rows = chunk.rows.is_empty() && !problem.operation.writes_without_rows(problem);
-        chunk.batches.is_empty() || chunk.heads.is_empty() || no_rows
-    };
-    if empty(&whole) || problem.operation.is_empty(problem) {
-        return Ok(Vec::new());
-    }
-    let most_chunks = MAX_DISPATCHES.saturating_sub(gather_dispatches(problem))
-        / problem.operation.dispatches_of_chunk(kernel);
-    let mut fitting = Vec::new();
-    let mut pending = vec![whole];
-    while let Some(chunk) = pending.pop() {
-        let reasons = misfit(problem, kernel, &chunk, caps);
-        if reasons.is_empty() {
-            if fitting.len() == most_chunks {
-                return Err(vec![too_many(&chunk)]);
-            }
-            fitting.push(chunk);
-            continue;
-        }
-        match chunk.halves(problem) {
-            Some([first, second]) => {
-                pending.push(second);
-                pending.push(first);
-            }
-            None => return Err(reasons),
-        }
-    }
-    Ok(fitting)
-}
-
-/// Dispatches that gather lists: one a list in a buffer, one for all of the host's.
-fn gather_dispatches(problem: &Problem) -> usize {
-    let is_host = |(_, source): &&(_, ListSource)| matches!(source, ListSource::Host(_));
-    let host = problem.lists.iter().filter(is_host).count();
-    match problem.lists.len() - host {
-        0 => 0,
-        buffers => buffers + host.min(1),
-    }
-}
-
-fn too_many(chunk: &Chunk) -> Error {
-    let parts = [
-        (&chunk.batches, "batch entries"),
-        (&chunk.heads, "heads"),
-        (&chunk.rows, "rows"),
-    ]
-    .map(|(range, axis)| format!("{} {axis}", range.len()));
-    Error::value(
-        "plan",
-        format!("at most {MAX_DISPATCHES} dispatches (MAX_DISPATCHES)"),
-        format!(
-            "more, as the device's limits cut the problem into parts of {}",
-            parts.join(", ")
-        ),
-    )
 }

@@ -3,7 +3,6 @@
 use crate::kernel::shader::{Shader, Slot};
 use crate::kernel::specialization::Specialization;
 use crate::kernel::uniform::{CopyParams, Params};
-use crate::view::lists::ListKind;
 
 /// The part of an operand that a pass binds, in bytes from the operand's
 /// aligned start.

@@ -4,150 +4,288 @@
 //! Mesa's llvmpipe (the CPU driver behind lavapipe) allows an invocation 65,535
 //! iterations of all its loops together, then leaves every loop after one pass:
 //! wrong results, and no error. A long row needs more than that.
+//!
+//! What follows mirrors the loops of the shaders, file by file. Nothing is counted by
+//! hand: trips come from the sizes, and the rest from two rules of llvmpipe. A `for`
+//! goes once more through its body, all lanes idle, to find that it ends; and both
+//! sides of every branch are executed, so that each loop in a body counts one where
+//! the body is idle. tests/gpu_loops.rs compares the loops of each text with the idle
+//! count here, and the bound with what the driver has used up.
+
+use std::ops::Add;
 
 use crate::error::Error;
-use crate::kernel::specialization::Loads;
+use crate::kernel::pipelines::canonical;
+use crate::kernel::shader::Shader;
+use crate::kernel::specialization::{Loads, Specialization};
 use crate::kernel::uniform::{LANES, lane_tile, rules, tile};
-use crate::ops::inspect::rows::MOST_SUMMARY_ROWS;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::family::Kernel;
-use crate::plan::passes::rule_bits;
-use crate::plan::problem::{Goal, Problem};
-use crate::plan::tiling::{Tiling, loads};
+use crate::plan::rule_bits::rule_bits;
+use crate::plan::task::Task;
+use crate::plan::tiling::{Tiling, specialization};
+use crate::plan::visited::most_tiles;
 use crate::rules::selection::DISTANCE_BINS;
 
-/// An upper bound of the iterations of one invocation, with a few percent to
-/// spare. A loop of n trips counts n + 1, as the last test is an iteration too.
-pub(crate) fn loop_iterations(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> u64 {
-    let tiles = visited_keys(problem).div_ceil(u64::from(tile::KEYS)) + 1;
-    let chunks = (problem.dims.qk_dim as u64).div_ceil(u64::from(tile::DEPTH));
-    match kernel {
-        _ if problem.goal == Goal::Norms => problem.dims.qk_dim as u64 + 8,
-        _ if problem.goal.inspects() => inspection(problem, kernel, caps),
-        Kernel::LaneBroadcast if problem.goal == Goal::Projection => lane_projection(problem, caps),
-        _ if problem.goal == Goal::Projection => STORE + 26 * chunks,
-        Kernel::LaneBroadcast => lane_broadcast(problem, caps),
-        // Counted: 41 for the vote, 17 for modifiers, 9 for the maximum, 97 for
-        // the four steps, 4 for segments, 24 a chunk of an element-wise load.
-        Kernel::Tiled | Kernel::TiledSubgroup => STORE + tiles * (172 + 25 * chunks),
-        Kernel::Staged => {
-            // Three passes over the row and two reductions of 6 levels.
-            let softmax = 3 * (problem.dims.kv_len as u64 / u64::from(LANES) + 2) + 14;
-            // Counted: four steps of 24.
-            let values = STORE + tiles * 104;
-            let scores = STORE + 26 * chunks;
-            scores.max(softmax).max(values)
+/// Iterations of the loops of a piece of a shader, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loops {
+    /// Where it does its work.
+    pub run: u64,
+    /// Where all lanes are idle: the number of loops in its text, with those of the
+    /// functions that it calls.
+    pub idle: u64,
+}
+
+const NONE: Loops = Loops { run: 0, idle: 0 };
+
+impl Add for Loops {
+    type Output = Loops;
+
+    fn add(self, other: Loops) -> Loops {
+        Loops {
+            run: self.run.saturating_add(other.run),
+            idle: self.idle + other.idle,
         }
     }
 }
 
-/// For a chunk of depth and one of values its own iteration, for a column one more
-/// where some value is not finite; for each run of 4 outputs 4 rows of 5 loads and
-/// at most 4 words.
-fn lane_broadcast(problem: &Problem, caps: &DeviceCaps) -> u64 {
-    let tiling = Tiling::of(Kernel::LaneBroadcast, problem.dims.v_dim, caps);
-    let (rows, keys) = (u64::from(lane_tile::ROWS), u64::from(tiling.keys));
-    let dims = chunk_elements(problem, caps);
-    let columns = problem.dims.v_dim.min(tiling.columns as usize) as u64;
-    let depth_chunks = (problem.dims.qk_dim as u64).div_ceil(dims);
-    let value_chunks = columns.div_ceil(dims);
-    let ends = columns + rows * (columns.div_ceil(4) + 1) * 12 + rows + 1;
-    let visited = visited_keys(problem).div_ceil(keys) + 2;
-    let rules = lane_rules(problem, rows, keys);
-    ends + visited * (8 + depth_chunks + value_chunks + columns + rules)
-}
-
-/// What mask and bias hide is looked at row by row: without a bias one trip for a word
-/// of bits, one for each 4 bytes where all rows begin with a word, one a key else;
-/// segments and scores take one a key.
-fn lane_rules(problem: &Problem, rows: u64, keys: u64) -> u64 {
-    let has = |rule: u32| rule_bits(problem) & rule != 0;
-    let row = match &problem.mask {
-        _ if has(rules::BIAS) => keys,
-        Some(mask) if mask.bits && mask.key_stride == 1 => 1,
-        Some(mask) if mask.key_stride == 1 && mask.rows_begin_words() => keys / 4,
-        Some(_) => keys,
-        None => 0,
-    };
-    let pairs = if row > 0 { rows * (row + 2) } else { 0 };
-    let segments = if has(rules::SEGMENTS) { keys } else { 0 };
-    let scores = if has(rules::SCORES) { keys + 1 } else { 0 };
-    // The last test of each.
-    pairs + segments + scores + 3
-}
-
-/// For a chunk of depth its own iteration; for each run of 4 outputs 4 rows of at
-/// most 4 words.
-fn lane_projection(problem: &Problem, caps: &DeviceCaps) -> u64 {
-    let tiling = Tiling::of(Kernel::LaneBroadcast, problem.dims.v_dim, caps);
-    let depth = problem.dims.qk_dim as u64;
-    let runs = u64::from(tiling.keys / 4);
-    runs * (2 + 4 * 6) + depth.div_ceil(chunk_elements(problem, caps)) + 8
-}
-
-/// Runs of 4 keys, each at most 4 words of 4 rows, whose rules take 5 more; then
-/// the passes over a row: moments, weights, bins of distance, each of the largest;
-/// 7 for each sum over the lanes. A key's mass is summed over 2^15 rows.
-fn inspection(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> u64 {
-    let tiling = Tiling::of(kernel, problem.dims.v_dim, caps);
-    let depth = problem.dims.qk_dim as u64;
-    let pairs = match kernel {
-        Kernel::LaneBroadcast => {
-            let runs = u64::from(tiling.keys / 4);
-            runs * (2 + 4 * 12) + depth.div_ceil(chunk_elements(problem, caps)) + 8
-        }
-        _ => STORE + 8 * 6 + 26 * depth.div_ceil(u64::from(tile::DEPTH)),
-    };
-    let Goal::Rows(rows) = &problem.goal else {
-        return pairs;
-    };
-    let steps = problem.dims.kv_len as u64 / u64::from(LANES) + 2;
-    let sums = 8 + DISTANCE_BINS as u64 + rows.top as u64;
-    let summary = (4 + rows.top as u64) * steps + 4 * DISTANCE_BINS as u64 + 8 * sums;
-    let keys = match problem.received {
-        Some(_) => rows.region.rows.len().min(MOST_SUMMARY_ROWS) as u64 + 2,
-        None => 0,
-    };
-    pairs.max(summary).max(keys)
-}
-
-/// Elements of a chunk of the lane-broadcast kernels.
-fn chunk_elements(problem: &Problem, caps: &DeviceCaps) -> u64 {
-    match loads(problem, caps) {
-        Loads::Words => 1,
-        Loads::Chunks | Loads::WideChunks => 4,
+/// A loop that tests before each trip.
+fn repeat(trips: u64, body: Loops) -> Loops {
+    let last = 1 + body.idle;
+    Loops {
+        run: trips.saturating_mul(1 + body.run).saturating_add(last),
+        idle: last,
     }
 }
 
-/// 16 runs, each of at most 4 words; what else happens once.
-const STORE: u64 = 16 * 6 + 20;
-
-/// The most keys that the rows of one tile may see: all, or those within a
-/// window that is closed on both sides.
-fn visited_keys(problem: &Problem) -> u64 {
-    let all = problem.dims.kv_len as u64;
-    let window = problem.options.window;
-    let right = if problem.options.causal {
-        Some(0)
-    } else {
-        window.right
-    };
-    match (window.left, right) {
-        (Some(left), Some(right)) => {
-            all.min(u64::from(tile::ROWS) + u64::from(left) + u64::from(right))
-        }
-        _ => all,
+/// A loop that tests after each trip.
+fn until(trips: u64, body: Loops) -> Loops {
+    Loops {
+        run: trips.saturating_mul(1 + body.run),
+        idle: 1 + body.idle,
     }
 }
+
+/// What happens only under a condition.
+fn only_if(condition: bool, body: Loops) -> Loops {
+    Loops {
+        run: if condition { body.run } else { body.idle },
+        ..body
+    }
+}
+
+/// What the loops of a shader's text depend on.
+struct Shape<'a> {
+    task: &'a Task,
+    key: Specialization,
+    tiling: Tiling,
+}
+
+/// A bound of the iterations of one invocation of a shader, in a plan of the problem
+/// for a family of kernels.
+pub(crate) fn loops_of(shader: Shader, task: &Task, kernel: Kernel, caps: &DeviceCaps) -> Loops {
+    let key = canonical(shader, specialization(task, kernel, caps));
+    let tiling = Tiling::of(kernel, task.dims.v_dim, caps);
+    let shape = Shape { task, key, tiling };
+    match shader {
+        Shader::ForwardTiled => shape.forward_tile(repeat(8, NONE), repeat(8, NONE)),
+        // The trips where quads of lanes are not whole.
+        Shader::ForwardTiledSubgroup => shape.forward_tile(repeat(7, NONE), repeat(8, NONE)),
+        Shader::ForwardLanes => shape.forward_lanes(),
+        Shader::StagedScores => shape.scores_tile() + repeat(8, repeat(4, NONE)),
+        Shader::StagedSoftmax => {
+            let keys = repeat(shape.steps(), NONE);
+            keys + reduce() + keys + reduce() + keys
+        }
+        Shader::StagedValues => shape.staged_values(),
+        Shader::ProjectTiled => shape.scores_tile() + repeat(8, store_run()),
+        Shader::InspectTiled => shape.scores_tile() + repeat(8, shape.shown() + store_run()),
+        Shader::ProjectLanes => {
+            let runs = u64::from(shape.tiling.keys / 4);
+            until(shape.depth_chunks(), NONE) + repeat(runs, repeat(4, store_run()))
+        }
+        Shader::InspectLanes => {
+            let runs = u64::from(shape.tiling.keys / 4);
+            let row = shape.shown() + store_run();
+            until(shape.depth_chunks(), NONE) + repeat(runs, repeat(4, row))
+        }
+        Shader::InspectRows => shape.inspect_rows(),
+        Shader::InspectKeys => {
+            let rows = task
+                .facts
+                .region
+                .as_ref()
+                .map_or(0, |region| region.rows.len());
+            let most = task.facts.most_rows.unwrap_or(rows);
+            repeat(rows.min(most) as u64, NONE)
+        }
+        // One element is one word.
+        Shader::RowNorms => repeat(task.dims.qk_dim as u64, NONE) + repeat(1, NONE),
+        Shader::CopyWords => NONE,
+    }
+}
+
+/// A sum or maximum over the 64 lanes of a workgroup: widths of 32 to 1.
+fn reduce() -> Loops {
+    repeat(6, NONE)
+}
+
+/// At most 4 words, of f32.
+fn store_run() -> Loops {
+    repeat(4, NONE)
+}
+
+impl Shape<'_> {
+    fn has(&self, rule: u32) -> bool {
+        rule_bits(self.task) & rule != 0
+    }
+
+    fn column_runs(&self) -> u64 {
+        u64::from(self.key.column_runs)
+    }
+
+    /// Keys of a row, 64 at a time.
+    fn steps(&self) -> u64 {
+        (self.task.dims.kv_len as u64).div_ceil(u64::from(LANES))
+    }
+
+    fn tiles(&self) -> u64 {
+        most_tiles(self.task, self.tiling.rows, self.tiling.keys)
+    }
+
+    /// lib/scores_tile.wgsl: 16 depths at a time, staged by 128 lanes.
+    fn scores_tile(&self) -> Loops {
+        let chunks = (self.task.dims.qk_dim as u64).div_ceil(u64::from(tile::DEPTH));
+        let staged = match self.key.loads {
+            // 256 vectors of the queries, 256 of the keys.
+            Loads::Words => repeat(2, NONE) + repeat(2, NONE),
+            Loads::Chunks | Loads::WideChunks => repeat(1, NONE),
+        };
+        repeat(chunks, staged + repeat(u64::from(tile::DEPTH), NONE))
+    }
+
+    /// lib/values_*.wgsl: 16 keys of 8 vectors a run of columns, by 128 lanes.
+    fn stage_values(&self) -> Loops {
+        repeat(self.column_runs(), NONE)
+    }
+
+    /// lib/values_tile.wgsl: either of two loops over 16 keys.
+    fn add_step(&self) -> Loops {
+        repeat(u64::from(tile::DEPTH), NONE) + repeat(0, NONE)
+    }
+
+    /// lib/output_tile.wgsl: 4 rows of each run of columns.
+    fn store_output(&self) -> Loops {
+        repeat(4 * self.column_runs(), store_run())
+    }
+
+    /// lib/forward_tile.wgsl, with the root's own loops.
+    fn forward_tile(&self, row_maximum: Loops, row_sum: Loops) -> Loops {
+        // At most 64 ids for 128 lanes.
+        let segment_ids = only_if(self.has(rules::SEGMENTS), repeat(1, NONE));
+        let visible_pairs = repeat(4, repeat(8, NONE));
+        let modify_scores = only_if(self.has(rules::SCORES), repeat(4, repeat(2, NONE)));
+        let steps = repeat(4, self.stage_values() + self.add_step());
+        let of_tile =
+            segment_ids + visible_pairs + self.scores_tile() + modify_scores + row_maximum + steps;
+        let end = row_sum + repeat(4, NONE) + self.store_output();
+        segment_ids + repeat(self.tiles(), of_tile) + end
+    }
+
+    fn staged_values(&self) -> Loops {
+        // 16 keys, 8 at a time.
+        let weights = repeat(2, NONE);
+        let step = weights + self.stage_values() + self.add_step();
+        repeat(self.tiles(), repeat(4, step)) + self.store_output()
+    }
+
+    /// Elements of a chunk of the lane-broadcast kernels.
+    fn chunk(&self) -> u64 {
+        match self.key.loads {
+            Loads::Words => 1,
+            Loads::Chunks | Loads::WideChunks => 4,
+        }
+    }
+
+    /// Trips of a loop over the depth, of which there is one even if none is needed.
+    fn depth_chunks(&self) -> u64 {
+        (self.task.dims.qk_dim as u64).div_ceil(self.chunk()).max(1)
+    }
+
+    fn forward_lanes(&self) -> Loops {
+        let keys = u64::from(self.tiling.keys);
+        let rows = u64::from(lane_tile::ROWS);
+        let columns = self.task.dims.v_dim.min(self.tiling.columns as usize) as u64;
+        let knows = self.key.rules;
+        let trips = |rule: u32, trips: u64| if self.has(rule) { trips } else { 0 };
+        let mut begin = NONE;
+        let mut of_tile = NONE;
+        if knows.knows_pairs() {
+            begin = repeat(trips(rules::SEGMENTS, rows), NONE);
+            let of_row = repeat(self.shown_trips(keys), NONE);
+            of_tile = repeat(trips(rules::PAIRS & !rules::SEGMENTS, rows), of_row)
+                + repeat(trips(rules::SEGMENTS, keys), NONE);
+        }
+        of_tile = of_tile + until(self.depth_chunks(), NONE);
+        if knows.knows_scores() {
+            of_tile = of_tile + repeat(trips(rules::SCORES, keys + 1), NONE);
+        }
+        // The last where some value is not finite.
+        of_tile = of_tile + until(columns.div_ceil(self.chunk()), NONE) + repeat(columns, NONE);
+        let of_run = repeat(rows, NONE) + store_run();
+        let end = repeat(rows, repeat(columns.div_ceil(4), of_run));
+        begin + repeat(columns, NONE) + repeat(self.tiles(), of_tile) + end
+    }
+
+    /// lib/visibility_bits.wgsl: trips for `keys` keys of a row. Without a bias one for
+    /// a word of bits, one for 4 bytes where all rows begin with a word, one a key else.
+    fn shown_trips(&self, keys: u64) -> u64 {
+        match &self.task.mask {
+            _ if self.has(rules::BIAS) => keys,
+            Some(mask) if mask.bits && mask.key_stride == 1 => 1,
+            Some(mask) if mask.key_stride == 1 && mask.rows_begin_words() => keys / 4,
+            Some(_) => keys,
+            None => 0,
+        }
+    }
+
+    /// lib/pairs.wgsl.
+    fn shown(&self) -> Loops {
+        let has_rules = self.has(rules::PAIRS | rules::SCORES);
+        repeat(if has_rules { 4 } else { 0 }, NONE)
+    }
+
+    fn inspect_rows(&self) -> Loops {
+        let top = self.task.facts.top as u64;
+        let keys = repeat(self.steps(), NONE);
+        let sums = |count: u64| Loops {
+            run: count * reduce().run,
+            idle: count * reduce().idle,
+        };
+        // The bins share out the keys; each rounds up, before and after the position.
+        let bin = repeat(1, NONE) + repeat(1, NONE) + reduce();
+        let mut bins = repeat(DISTANCE_BINS as u64, bin);
+        bins.run = bins.run.saturating_add(self.steps());
+        let moments = keys + sums(2) + keys + sums(4) + keys + sums(1);
+        moments + bins + repeat(top, keys + reduce())
+    }
+}
+
+/// One part in so many of a driver's limit is left free, for what a compiler may add.
+const SPARE: u64 = 16;
 
 /// Why the driver would end the loops too early, if it would.
-pub(crate) fn check_loops(problem: &Problem, kernel: Kernel, caps: &DeviceCaps) -> Option<Error> {
+pub(crate) fn check_loops(task: &Task, kernel: Kernel, caps: &DeviceCaps) -> Option<Error> {
     let limit = u64::from(caps.max_loop_iterations?);
-    let needed = loop_iterations(problem, kernel, caps);
+    let limit = limit - limit / SPARE;
+    let shaders = (task.facts.shaders)(kernel).into_iter();
+    let needed = shaders.map(|shader| loops_of(shader, task, kernel, caps).run);
+    let needed = needed.max().unwrap_or(0);
     (needed > limit).then(|| Error::Limit {
         what: format!("loop iterations of one invocation of the {kernel:?} kernels"),
         needed,
-        limit_name: "max_loop_iterations (a limit of Mesa's llvmpipe)",
+        limit_name: "15/16 of max_loop_iterations (a limit of Mesa's llvmpipe)",
         limit,
     })
 }

@@ -1,37 +1,32 @@
 //! The dispatches of a plan: uniforms, bindings and grids.
 
 use crate::kernel::shader::{Shader, Slot, dtype_code};
-use crate::kernel::specialization::{RuleSet, Specialization};
-use crate::kernel::uniform::{CopyParams, LANES, Params, View, align, lane_tile, rules, tile};
+use crate::kernel::specialization::Specialization;
+use crate::kernel::uniform::{CopyParams, LANES, Params, View, align, rules, tile};
 use crate::plan::aux_layout::AuxLayout;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::chunk::{Chunk, Slab, slabs};
 use crate::plan::dispatch::{Bind, Pass, Uniform};
 use crate::plan::family::Kernel;
-use crate::plan::operation::Scores;
-use crate::plan::problem::Problem;
+use crate::plan::rule_bits::rule_bits;
+use crate::plan::task::{Scores, Task};
 use crate::plan::tiling::Tiling;
 use crate::rules::options::Alignment;
-use crate::view::dtype::Polarity;
 use crate::view::geometry::Geometry;
 use crate::view::lists::{ListKind, ListSource};
-use crate::view::tensor::Stats;
-
-/// `params.stage` of the softmax kernel where the value pass follows.
-pub(crate) const STAGE_WEIGHTS: u32 = 4;
 
 /// Dispatches that gather lists from the caller's buffers into `aux`, the
 /// host's lists first; none if every list is the host's.
-pub(crate) fn gather(problem: &Problem, aux: &AuxLayout, caps: &DeviceCaps) -> Vec<Pass> {
-    if !problem.has_device_lists() {
+pub(crate) fn gather(task: &Task, aux: &AuxLayout, caps: &DeviceCaps) -> Vec<Pass> {
+    if !task.has_device_lists() {
         return Vec::new();
     }
     let mut passes = Vec::new();
     let has_host = |(_, source): &(ListKind, ListSource)| matches!(source, ListSource::Host(_));
-    if problem.lists.iter().any(has_host) {
+    if task.lists.iter().any(has_host) {
         passes.push(copy(None, 0, (0, aux.words * 4), 0, aux.words, aux, caps));
     }
-    for (kind, source) in &problem.lists {
+    for (kind, source) in &task.lists {
         if let ListSource::Buffer { len, phase } = source {
             let range = list_range(*len, *phase, caps);
             let first = (phase - range.0) / 4;
@@ -85,7 +80,7 @@ fn copy(
 
 /// A chunk of a problem, and what its dispatches have in common.
 pub(crate) struct Part<'a> {
-    pub problem: &'a Problem,
+    pub task: &'a Task,
     pub kernel: Kernel,
     pub chunk: &'a Chunk,
     pub tiling: Tiling,
@@ -102,21 +97,21 @@ pub(crate) struct Part<'a> {
 
 impl<'a> Part<'a> {
     pub fn new(
-        problem: &'a Problem,
+        task: &'a Task,
         kernel: Kernel,
         chunk: &'a Chunk,
         aux: &'a AuxLayout,
         caps: &'a DeviceCaps,
     ) -> Self {
-        let slabs = slabs(problem, kernel, chunk, caps);
+        let slabs = slabs(task, kernel, chunk, caps);
         Part {
-            problem,
+            task,
             kernel,
             chunk,
-            tiling: Tiling::of(kernel, problem.dims.v_dim, caps),
+            tiling: Tiling::of(kernel, task.dims.v_dim, caps),
             heads: (chunk.batches.len() * chunk.heads.len()) as u32,
             row_count: chunk.rows.len() as u32,
-            params: params(problem, chunk, aux, &slabs),
+            params: params(task, chunk, aux, &slabs),
             aux,
             caps,
             slabs,
@@ -135,7 +130,7 @@ impl<'a> Part<'a> {
 
     /// The bytes that a slot binds.
     pub fn bound(&self, slot: Slot) -> Option<(u64, u64)> {
-        bound(self.problem, slot, &self.slabs, self.aux)
+        bound(self.task, slot, &self.slabs, self.aux)
     }
 
     /// A dispatch of one workgroup for each tile of rows and of columns.
@@ -156,7 +151,7 @@ impl<'a> Part<'a> {
 
     /// A dispatch of one workgroup for each tile of rows and of keys.
     pub fn scores(&self, shader: Shader) -> Pass {
-        let tiles = [self.row_tiles(), self.key_tiles(self.problem.dims.kv_len)];
+        let tiles = [self.row_tiles(), self.key_tiles(self.task.dims.kv_len)];
         self.tiles(shader, tiles, self.params)
     }
 
@@ -190,12 +185,12 @@ impl<'a> Part<'a> {
 
 /// The bytes that a slot binds; `None` if the problem does not use it.
 fn bound(
-    problem: &Problem,
+    task: &Task,
     slot: Slot,
     slabs: &[(&'static str, Slab)],
     aux: &AuxLayout,
 ) -> Option<(u64, u64)> {
-    let is_stage = problem.operation.scores() == Scores::Output;
+    let is_stage = task.facts.scores == Scores::Output;
     let name = match slot {
         Slot::Query => "query",
         Slot::Key => "key",
@@ -229,18 +224,13 @@ fn fold(workgroups: u64, caps: &DeviceCaps) -> [u32; 2] {
     [workgroups.div_ceil(rows) as u32, rows as u32]
 }
 
-fn params(
-    problem: &Problem,
-    chunk: &Chunk,
-    aux: &AuxLayout,
-    slabs: &[(&'static str, Slab)],
-) -> Params {
+fn params(task: &Task, chunk: &Chunk, aux: &AuxLayout, slabs: &[(&'static str, Slab)]) -> Params {
     let base = |name: &str| {
         let found = slabs.iter().find(|(n, _)| *n == name);
         found.map_or(0, |(_, slab)| slab.base as u32)
     };
-    let dims = &problem.dims;
-    let options = &problem.options;
+    let dims = &task.dims;
+    let options = &task.options;
     let (window_left, left) = side(options.window.left, rules::LEFT);
     let (window_right, right) = side(options.window.right, rules::RIGHT);
     let (alignment, offset) = match options.alignment {
@@ -250,10 +240,10 @@ fn params(
         Alignment::PerSequence => (align::PER_SEQUENCE, 0),
     };
     let list = |kind: ListKind| aux.start(kind) as u32;
-    let scores = match problem.operation.scores() {
-        Scores::Output => view(&problem.output, base("output")),
+    let scores = match task.facts.scores {
+        Scores::Output => view(&task.output, base("output")),
         Scores::Nowhere => View::default(),
-        Scores::Workspace => {
+        Scores::Workspace | Scores::WorkspaceOfStaged => {
             let keys = dims.kv_len as u64;
             let head = keys * chunk.rows.len() as u64;
             View {
@@ -265,24 +255,24 @@ fn params(
         }
     };
     Params {
-        query: view(&problem.query, base("query")),
-        key: view(&problem.key, base("key")),
-        value: view(&problem.value, base("value")),
-        output: view(&problem.output, base("output")),
-        bias: problem
+        query: view(&task.query, base("query")),
+        key: view(&task.key, base("key")),
+        value: view(&task.value, base("value")),
+        output: view(&task.output, base("output")),
+        bias: task
             .bias
             .map_or(View::default(), |(g, _)| view(&g, base("bias"))),
-        mask: problem
+        mask: task
             .mask
             .map_or(View::default(), |m| view(&m.geometry, base("mask"))),
-        stats: problem
+        stats: task
             .stats
             .map_or(View::default(), |(g, _)| view(&g, base("stats"))),
         scores,
-        norms: problem
+        norms: task
             .norms
             .map_or(View::default(), |g| view(&g, base("norms"))),
-        received: problem
+        received: task
             .received
             .map_or(View::default(), |g| view(&g, base("received"))),
         q_len: dims.q_len as u32,
@@ -300,17 +290,17 @@ fn params(
         group: dims.group() as u32,
         alignment,
         offset,
-        rules: rule_bits(problem) | left | right,
+        rules: rule_bits(task) | left | right,
         window_left,
         window_right,
         scale: options.scale_for(dims.qk_dim),
         softcap: options.softcap.unwrap_or(1.0),
-        query_dtype: dtype_code(problem.query_dtype),
-        output_dtype: dtype_code(problem.output_dtype),
-        bias_dtype: problem.bias.map_or(0, |(_, dtype)| dtype_code(dtype)),
-        bias_key: problem.bias.map_or(0, |(g, _)| g.strides[3] as u32),
-        mask_key: problem.mask.map_or(0, |m| m.key_stride as u32),
-        stage: problem.operation.stage(),
+        query_dtype: dtype_code(task.query_dtype),
+        output_dtype: dtype_code(task.output_dtype),
+        bias_dtype: task.bias.map_or(0, |(_, dtype)| dtype_code(dtype)),
+        bias_key: task.bias.map_or(0, |(g, _)| g.strides[3] as u32),
+        mask_key: task.mask.map_or(0, |m| m.key_stride as u32),
+        stage: task.facts.stage,
         aux_kv_lengths: list(ListKind::KvLengths),
         aux_q_lengths: list(ListKind::QLengths),
         aux_offsets: list(ListKind::Offsets),
@@ -341,40 +331,4 @@ fn view(geometry: &Geometry, base: u32) -> View {
 
 fn side(count: Option<u32>, rule: u32) -> (u32, u32) {
     count.map_or((0, 0), |n| (n, rule))
-}
-
-/// The rules that the kernels for a problem have to know.
-pub(crate) fn rule_set(problem: &Problem) -> RuleSet {
-    // The window's sides are among the intervals.
-    RuleSet::of(rule_bits(problem))
-}
-
-pub(crate) fn rule_bits(problem: &Problem) -> u32 {
-    let has = |kind| problem.list(kind).is_some();
-    let mut bits = 0;
-    let mut set = |rule: u32, on: bool| bits |= if on { rule } else { 0 };
-    set(rules::CAUSAL, problem.options.causal);
-    set(rules::KV_LENGTHS, has(ListKind::KvLengths));
-    set(rules::Q_LENGTHS, has(ListKind::QLengths));
-    // Without keys (or queries) there is nothing that segments could hide.
-    set(
-        rules::SEGMENTS,
-        has(ListKind::QSegments) && has(ListKind::KvSegments),
-    );
-    set(rules::ALIBI, has(ListKind::Slopes));
-    set(rules::SINKS, has(ListKind::Sinks));
-    set(rules::SOFTCAP, problem.options.softcap.is_some());
-    set(rules::BIAS, problem.bias.is_some());
-    set(rules::NORMS, problem.norms.is_some());
-    set(rules::NORMS_BY_QUERY, problem.norms_by_query());
-    if let Some(mask) = &problem.mask {
-        set(rules::MASK_BITS, mask.bits);
-        set(rules::MASK_BYTES, !mask.bits);
-        set(rules::MASK_DROP, mask.polarity == Polarity::Drop);
-    }
-    if let Some((_, kind)) = &problem.stats {
-        set(rules::STATS, problem.operation.is_forward());
-        set(rules::STATS_PAIRS, *kind == Stats::RowState);
-    }
-    bits
 }

@@ -7,18 +7,16 @@ use std::fmt;
 use crate::error::{Error, Result};
 use crate::kernel::pipelines::canonical;
 use crate::kernel::shader::{Access, Shader, Slot};
-use crate::kernel::specialization::{Lanes, Specialization};
-use crate::kernel::uniform::{CopyParams, Params};
+use crate::kernel::specialization::Specialization;
 use crate::plan::aux_layout::AuxLayout;
 use crate::plan::caps::DeviceCaps;
-use crate::plan::choose;
-use crate::plan::chunk::split;
 use crate::plan::family::Kernel;
 use crate::plan::passes;
 use crate::plan::passes::Part;
 use crate::plan::problem::Problem;
 use crate::plan::requirements::{check_passes, check_whole, mismatch};
-use crate::plan::tiling::{column_runs, loads};
+use crate::plan::split::split;
+use crate::plan::tiling::specialization;
 use crate::view::lists::ListSource;
 
 /// Choices that a caller may take out of the planner's hands.
@@ -29,7 +27,42 @@ pub struct PlanOptions {
     pub kernel: Option<Kernel>,
     /// Bind every buffer read_write even if the operands at hand share none.
     /// Needed where the workspace, or the operands of a later call, will lie in
-    /// the same buffers as inputs.
+    /// the same buffers as inputs: an engine that cuts its tensors from a pool of one
+    /// buffer asks for it with every plan.
+    ///
+    /// ```
+    /// # #[cfg(feature = "blocking")]
+    /// # fn main() -> Result<(), wgpu_attention::Error> {
+    /// use wgpu_attention::{
+    ///     Attention, DType, Operands, Options, Plan, PlanOptions, Problem, TensorView,
+    ///     Workspace, wgpu,
+    /// };
+    ///
+    /// let attention = Attention::on_default_adapter()?;
+    /// let device = attention.device();
+    /// let pool = device.create_buffer(&wgpu::BufferDescriptor {
+    ///     label: None,
+    ///     size: 1 << 20,
+    ///     usage: wgpu::BufferUsages::STORAGE,
+    ///     mapped_at_creation: false,
+    /// });
+    /// let shape = [1, 2, 64, 32];
+    /// let view = |n: usize| TensorView::bhsd(&pool, DType::F32, shape, n * 2 * 64 * 32);
+    /// let operands = Operands::new(view(0)?, view(1)?, view(2)?, view(3)?);
+    /// let problem = Problem::forward(&operands, &Options::default())?;
+    /// let options = PlanOptions::default().shared_buffers(true);
+    /// let plan = Plan::new(&problem, attention.caps(), &options)?;
+    /// assert!(plan.workspace_bytes() <= 1 << 19);
+    /// let prepared = attention.prepare(&plan)?;
+    /// let mut encoder = device.create_command_encoder(&Default::default());
+    /// let workspace = Workspace { buffer: &pool, offset: 1 << 19 }; // if it needs one
+    /// prepared.record(&mut encoder, &operands, Some(workspace))?;
+    /// attention.queue().submit([encoder.finish()]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "blocking"))]
+    /// # fn main() {}
+    /// ```
     pub shared_buffers: bool,
     /// Keep wgpu's runtime checks of indices, loops and divisions in every
     /// shader. Without this, shaders that are proven to need none (the proof is
@@ -86,10 +119,11 @@ impl Plan {
     }
 
     fn find(problem: &Problem, caps: &DeviceCaps, options: &PlanOptions) -> Result<Plan> {
-        let (kernel, why) = problem.operation.choose(problem, caps, options.kernel)?;
-        let shared = problem.shared || options.shared_buffers;
-        let aux = AuxLayout::new(problem);
-        let chunks = split(problem, kernel, caps);
+        let (task, operation) = (&problem.task, &*problem.operation);
+        let (kernel, why) = operation.choose(task, caps, options.kernel)?;
+        let shared = task.shared || options.shared_buffers;
+        let aux = AuxLayout::new(task);
+        let chunks = split(operation, task, kernel, caps);
         if chunks.as_ref().is_ok_and(Vec::is_empty) {
             // An axis is empty: nothing runs, so nothing can be too large.
             return Ok(Plan {
@@ -109,14 +143,14 @@ impl Plan {
             Err(misfits) => (Vec::new(), misfits),
         };
         let aux_bytes = aux.words * 4;
-        let gathered = if problem.has_device_lists() {
+        let gathered = if task.has_device_lists() {
             aux_bytes
         } else {
             0
         };
         let scores_start = gathered.next_multiple_of(caps.alignment());
-        let scores_bytes = match problem.operation.holds_scores(kernel) {
-            true => chunks.iter().map(|chunk| chunk.pairs(problem) * 4).max(),
+        let scores_bytes = match task.holds_scores(kernel) {
+            true => chunks.iter().map(|chunk| chunk.pairs(task) * 4).max(),
             false => None,
         };
         let scores_bytes = scores_bytes.unwrap_or(0);
@@ -124,7 +158,7 @@ impl Plan {
             0 => gathered,
             _ => scores_start + scores_bytes,
         };
-        let mut reasons = check_whole(problem, kernel, aux_bytes, workspace_bytes, caps);
+        let mut reasons = check_whole(task, kernel, aux_bytes, workspace_bytes, caps);
         reasons.extend(misfits);
         if !reasons.is_empty() {
             return Err(Error::Unsupported { reasons });
@@ -132,10 +166,10 @@ impl Plan {
         // Gathered lists and scores lie in one workspace: what writes the
         // scores cannot bind the lists read-only.
         let mixed = gathered > 0 && scores_bytes > 0;
-        let mut passes = passes::gather(problem, &aux, caps);
+        let mut passes = passes::gather(task, &aux, caps);
         for chunk in &chunks {
-            let part = Part::new(problem, kernel, chunk, &aux, caps);
-            passes.extend(problem.operation.dispatches(&part));
+            let part = Part::new(task, kernel, chunk, &aux, caps);
+            passes.extend(operation.dispatches(&part));
         }
         for pass in &mut passes {
             let writes = |(bind, (_, access)): (&Bind, &(Slot, Access))| {
@@ -143,14 +177,8 @@ impl Plan {
             };
             let writes_scores = pass.binds.iter().zip(pass.shader.slots()).any(writes);
             let specialization = Specialization {
-                kv_dtype: problem.kv_dtype,
-                query_dtype: problem.query_dtype,
                 shared: shared || (mixed && writes_scores),
-                lanes: caps.lanes().unwrap_or(Lanes::Eight),
-                loads: loads(problem, caps),
-                rules: passes::rule_set(problem),
-                column_runs: column_runs(kernel, problem.dims.v_dim),
-                count_tiles: false,
+                ..specialization(task, kernel, caps)
             };
             pass.specialization = canonical(pass.shader, specialization);
         }
@@ -210,9 +238,9 @@ impl Plan {
         if self.passes.is_empty() {
             return Ok(());
         }
-        let (problem, kernel) = (&self.problem, self.kernel);
+        let (task, kernel) = (&self.problem.task, self.kernel);
         let (aux_bytes, workspace_bytes) = (self.aux.words * 4, self.workspace_bytes);
-        let mut reasons = check_whole(problem, kernel, aux_bytes, workspace_bytes, caps);
+        let mut reasons = check_whole(task, kernel, aux_bytes, workspace_bytes, caps);
         reasons.extend(check_passes(&self.passes, caps));
         let align = caps.alignment();
         if !self.scores_start.is_multiple_of(align) {
@@ -228,7 +256,7 @@ impl Plan {
     /// The host's lists, as the words of the region that the kernels read.
     pub(crate) fn host_words(&self) -> Vec<u32> {
         let mut words = vec![0; self.aux.words as usize];
-        for (kind, source) in &self.problem.lists {
+        for (kind, source) in &self.problem.task.lists {
             if let ListSource::Host(values) = source {
                 let at = self.aux.start(*kind) as usize;
                 words[at..at + values.len()].copy_from_slice(values);

@@ -7,35 +7,18 @@ use crate::error::Result;
 use crate::plan::call::Call;
 use crate::plan::operands::Operands;
 use crate::plan::operation::{Operation, OperationRef};
+use crate::plan::task::Task;
+use crate::plan::tuned::ProblemClass;
 use crate::rules::dims::Dims;
 use crate::rules::options::Options;
-use crate::view::dtype::DType;
-use crate::view::geometry::{Geometry, MaskGeometry};
-use crate::view::lists::{ListKind, ListSource};
-use crate::view::tensor::Stats;
+use crate::view::lists::ListKind;
 
 /// A validated attention call: sizes, options, strides, storage types; no
 /// buffers. Made from [`Operands`], turned into a [`crate::Plan`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
+    pub(crate) task: Task,
     pub(crate) operation: OperationRef,
-    pub(crate) dims: Dims,
-    pub(crate) options: Options,
-    pub(crate) query: Geometry,
-    pub(crate) query_dtype: DType,
-    pub(crate) key: Geometry,
-    pub(crate) value: Geometry,
-    pub(crate) kv_dtype: DType,
-    pub(crate) output: Geometry,
-    pub(crate) output_dtype: DType,
-    pub(crate) bias: Option<(Geometry, DType)>,
-    pub(crate) mask: Option<MaskGeometry>,
-    pub(crate) stats: Option<(Geometry, Stats)>,
-    pub(crate) norms: Option<Geometry>,
-    pub(crate) received: Option<Geometry>,
-    pub(crate) lists: Vec<(ListKind, ListSource)>,
-    /// An input lies in a buffer that is also written.
-    pub(crate) shared: bool,
 }
 
 impl Problem {
@@ -47,8 +30,8 @@ impl Problem {
         let operation = OperationRef(operation);
         let call = Call::new(operands, options, &*operation)?;
         let lists = ListKind::ALL.into_iter().zip(call.lists);
-        Ok(Problem {
-            operation,
+        let task = Task {
+            facts: operation.facts(),
             dims: call.dims,
             options: *options,
             query: call.query.0,
@@ -67,73 +50,47 @@ impl Problem {
                 .filter_map(|(kind, list)| Some((kind, list?.to_owned())))
                 .collect(),
             shared: call.shared,
-        })
+        };
+        Ok(Problem { task, operation })
     }
 
     /// The sizes.
     pub fn dims(&self) -> Dims {
-        self.dims
+        self.task.dims
     }
 
     /// The options.
     pub fn options(&self) -> Options {
-        self.options
+        self.task.options
     }
 
     /// Whether an input lies in a buffer that is also written, so that every
     /// buffer has to be bound read_write.
     pub fn shares_buffers(&self) -> bool {
-        self.shared
+        self.task.shared
     }
 
     /// Floating-point operations by the usual count, 4 B Hq Nq Nk D with
     /// (Dqk + Dv) / 2 for D, masks not considered; of a projection 2 B N in out; of chosen pairs their
     /// scores alone.
     pub fn flops(&self) -> f64 {
-        let rows = match self.operation.region() {
+        let rows = match &self.task.facts.region {
             Some(region) => region.lens().iter().map(|&n| n as f64).product(),
-            None => self.dims.rows() as f64,
+            None => self.task.dims.rows() as f64,
         };
-        self.operation.flops(&self.dims, rows)
-    }
-
-    /// Whether there is a norm for every query head and not for every kv head.
-    pub(crate) fn norms_by_query(&self) -> bool {
-        let by = |norms: &Geometry| norms.shape[1] == self.dims.q_heads;
-        self.norms.as_ref().is_some_and(by)
-    }
-
-    pub(crate) fn describe_sizes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let d = &self.dims;
-        write!(
-            f,
-            "B {} Hq {} Hkv {} Nq {} Nk {} Dqk {} Dv {}, query {:?}, key and value {:?}, output {:?}",
-            d.batch,
-            d.q_heads,
-            d.kv_heads,
-            d.q_len,
-            d.kv_len,
-            d.qk_dim,
-            d.v_dim,
-            self.query_dtype,
-            self.kv_dtype,
-            self.output_dtype
-        )
-    }
-
-    pub(crate) fn list(&self, kind: ListKind) -> Option<&ListSource> {
-        let found = self.lists.iter().find(|(k, _)| *k == kind);
-        found.map(|(_, source)| source)
-    }
-
-    pub(crate) fn has_device_lists(&self) -> bool {
-        let is_buffer = |(_, source): &(_, ListSource)| matches!(source, ListSource::Buffer { .. });
-        self.lists.iter().any(is_buffer)
+        self.operation.flops(&self.task.dims, rows)
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.operation.describe(self, f)
+        self.operation.describe(&self.task, f)
+    }
+}
+
+impl ProblemClass {
+    /// The class of a problem.
+    pub fn of(problem: &Problem) -> Self {
+        ProblemClass::of_task(&problem.task)
     }
 }

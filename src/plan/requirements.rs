@@ -9,7 +9,7 @@ use crate::plan::dispatch::Pass;
 use crate::plan::family::Kernel;
 use crate::plan::loops::check_loops;
 use crate::plan::passes;
-use crate::plan::problem::Problem;
+use crate::plan::task::Task;
 use crate::plan::tiling::Tiling;
 use crate::view::geometry::PHASE;
 use crate::view::lists::ListSource;
@@ -142,15 +142,15 @@ const UNIFORM_BYTES: u64 = size_of::<Params>() as u64;
 /// What a plan needs beside its dispatches: its kernel, its loops, its lists, its
 /// workspace.
 pub(crate) fn check_whole(
-    problem: &Problem,
+    task: &Task,
     kernel: Kernel,
     aux_bytes: u64,
     workspace_bytes: u64,
     caps: &DeviceCaps,
 ) -> Vec<Error> {
     let mut reasons = check_device(caps, kernel);
-    reasons.extend(check_loops(problem, kernel, caps));
-    reasons.extend(check_lists(problem, aux_bytes, caps));
+    reasons.extend(check_loops(task, kernel, caps));
+    reasons.extend(check_lists(task, aux_bytes, caps));
     reasons.extend(check_buffer("workspace in bytes", workspace_bytes, caps));
     reasons
 }
@@ -265,12 +265,12 @@ pub(crate) fn mismatch(reasons: Vec<Error>) -> Result<()> {
 
 /// What the lists need of a device: each one bound alone where it is gathered
 /// from a buffer, all of them bound together.
-fn check_lists(problem: &Problem, aux_bytes: u64, caps: &DeviceCaps) -> Vec<Error> {
+fn check_lists(task: &Task, aux_bytes: u64, caps: &DeviceCaps) -> Vec<Error> {
     let mut needs = vec![(
         "lengths, segments, sinks and slopes together, in bytes".to_owned(),
         aux_bytes,
     )];
-    for (kind, source) in &problem.lists {
+    for (kind, source) in &task.lists {
         if let ListSource::Buffer { len, phase } = source {
             let (start, end) = passes::list_range(*len, *phase, caps);
             needs.push((format!("{} in bytes", kind.name()), end - start));
@@ -288,7 +288,7 @@ fn check_lists(problem: &Problem, aux_bytes: u64, caps: &DeviceCaps) -> Vec<Erro
         ("32-bit addresses", u64::from(u32::MAX)),
         (
             "max_compute_workgroups_per_dimension, squared, in bytes copied",
-            match problem.has_device_lists() {
+            match task.has_device_lists() {
                 true => bytes_a_grid,
                 false => u64::MAX,
             },

@@ -1,10 +1,11 @@
 //! How a kernel family cuts its work into workgroups.
 
-use crate::kernel::specialization::{Lanes, Loads};
+use crate::kernel::specialization::{Lanes, Loads, Specialization};
 use crate::kernel::uniform::{lane_tile, tile};
 use crate::plan::caps::DeviceCaps;
 use crate::plan::family::Kernel;
-use crate::plan::problem::Problem;
+use crate::plan::rule_bits::rule_set;
+use crate::plan::task::Task;
 use crate::view::dtype::DType;
 use crate::view::geometry::Geometry;
 
@@ -48,7 +49,7 @@ impl Tiling {
 }
 
 /// Workgroup memory of the largest tiled kernel.
-pub(crate) const TILE_MEMORY: u64 = 14_704;
+pub(crate) const TILE_MEMORY: u64 = 14_720;
 
 /// Workgroup memory of the lane-broadcast kernel.
 pub(crate) const LANE_MEMORY: u64 = 16 * lane_tile::OUTPUT_SLOTS as u64;
@@ -66,24 +67,47 @@ pub(crate) fn column_runs(kernel: Kernel, v_dim: usize) -> u32 {
     }
 }
 
+/// What the shaders of a family are composed for, each forgetting what it does not need.
+pub(crate) fn specialization(task: &Task, kernel: Kernel, caps: &DeviceCaps) -> Specialization {
+    Specialization {
+        kv_dtype: task.kv_dtype,
+        query_dtype: task.query_dtype,
+        shared: false,
+        lanes: caps.lanes().unwrap_or(Lanes::Eight),
+        loads: loads(task, caps),
+        rules: rule_set(task),
+        column_runs: column_runs(kernel, task.dims.v_dim),
+        count_tiles: false,
+    }
+}
+
 /// How a device can load the problem's rows.
-pub(crate) fn loads(problem: &Problem, caps: &DeviceCaps) -> Loads {
+pub(crate) fn loads(task: &Task, caps: &DeviceCaps) -> Loads {
     let fits = |tensor: &Geometry| {
         let strides = &tensor.strides[..3];
         tensor.shape[3].is_multiple_of(4)
             && strides.iter().all(|stride| stride.is_multiple_of(4))
             && tensor.phase.is_multiple_of(4 * tensor.element_size)
     };
-    let count = if problem.operation.loads_values() {
-        3
-    } else {
-        2
-    };
-    let tensors = &[&problem.query, &problem.key, &problem.value][..count];
-    let types = [DType::F32, problem.kv_dtype];
-    match types.contains(&problem.query_dtype) && tensors.iter().all(|tensor| fits(tensor)) {
+    let count = if task.facts.loads_values { 3 } else { 2 };
+    let tensors = &[&task.query, &task.key, &task.value][..count];
+    let types = [DType::F32, task.kv_dtype];
+    match types.contains(&task.query_dtype) && tensors.iter().all(|tensor| fits(tensor)) {
         false => Loads::Words,
         true if caps.shader_int64 => Loads::WideChunks,
         true => Loads::Chunks,
     }
+}
+
+/// Into how many tiles a chunk of one head is cut.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tiles {
+    /// Query rows.
+    pub rows: u64,
+    /// Tiles of query rows.
+    pub row_tiles: u64,
+    /// Tiles of all keys.
+    pub key_tiles: u64,
+    /// Tiles of value columns.
+    pub column_tiles: u64,
 }

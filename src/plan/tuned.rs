@@ -4,9 +4,7 @@
 use std::fmt;
 
 use crate::plan::family::Kernel;
-use crate::plan::problem::Problem;
 use crate::view::dtype::DType;
-use crate::view::lists::ListKind;
 
 /// Problems alike enough that one measurement speaks for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -42,30 +40,6 @@ pub struct Tuned {
     pub problem: ProblemClass,
     /// The kernel family.
     pub kernel: Kernel,
-}
-
-impl ProblemClass {
-    /// The class of a problem.
-    pub fn of(problem: &Problem) -> Self {
-        let (dims, options) = (&problem.dims, &problem.options);
-        let power = |n: usize, log: u32| {
-            let bits = (n.max(1) as u64).next_power_of_two().trailing_zeros();
-            1u64 << bits.next_multiple_of(log)
-        };
-        ProblemClass {
-            query: problem.query_dtype,
-            key_value: problem.kv_dtype,
-            head_dim: power(dims.qk_dim.max(dims.v_dim), 1).max(32),
-            heads: power(dims.batch.saturating_mul(dims.q_heads), 2),
-            q_len: power(dims.q_len, 2),
-            kv_len: power(dims.kv_len, 2),
-            causal: options.causal || options.window.right.is_some(),
-            window: options.window.left.is_some(),
-            pairwise: problem.bias.is_some()
-                || problem.mask.is_some()
-                || problem.list(ListKind::QSegments).is_some(),
-        }
-    }
 }
 
 impl Tuned {

@@ -1,20 +1,16 @@
 //! The entry point: a device's kernels, and plans made ready to record.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::Result;
 use crate::kernel::pipeline::{Pipeline, Pipelines};
 use crate::kernel::pipeline_cache;
 use crate::kernel::scope::scoped;
 use crate::kernel::shader::Access;
-use crate::ops::project::Projection;
+use crate::kernel::uniform::Params;
 use crate::plan::caps::DeviceCaps;
-use crate::plan::operands::Operands;
-use crate::plan::plan::{Plan, PlanOptions};
-use crate::plan::problem::Problem;
+use crate::plan::plan::Plan;
 use crate::record::faults::Faults;
-use crate::record::warm_up::IDLE_UNIFORM;
-use crate::rules::options::Options;
 
 /// Attention on one device: planning, and the pipelines made so far.
 ///
@@ -40,7 +36,12 @@ pub(crate) struct Shared {
     idle_uniform: wgpu::Buffer,
     /// Stays empty on a guest's device.
     faults: Faults,
+    /// Whether the queue is known to be the device's.
+    pub queue_is_own: OnceLock<()>,
 }
+
+/// Bytes of the uniform that idle workgroups read: as many zeros as the largest has.
+const IDLE_UNIFORM: u64 = size_of::<Params>() as u64;
 
 /// Bytes between the idle slots, the largest alignment WebGPU lets a device ask for.
 const IDLE_STRIDE: u64 = 256;
@@ -51,9 +52,24 @@ const IDLE_SLOTS: u64 = 10;
 impl Attention {
     /// Attention on the caller's device.
     ///
+    /// `queue` has to be the device's own. wgpu does not tell whose queue one is, and
+    /// finding out takes waiting, which a guest does not: calls over slices find out and
+    /// return an error. What [`Prepared::warm_up`] or you submit to the queue of another
+    /// device is refused to that device's handler of uncaptured errors, which panics
+    /// unless its owner set another.
+    ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses to
-    /// create a small buffer.
+    /// [`Error::Device`](crate::Error::Device) if the device refuses to create a small
+    /// buffer, [`Error::DeviceLost`](crate::Error::DeviceLost) if it is lost.
+    ///
+    /// # Lost devices
+    /// On native backends this, [`Attention::prepare`], [`Prepared::warm_up`],
+    /// [`Prepared::record`] and everything over slices notice that the device is lost by
+    /// then; [`Attention::plan`] asks nothing of it. Of a loss after the recording wgpu
+    /// tells by the device's lost callback, which is its owner's to set, and by what is
+    /// read: submitting to a lost device does nothing, and mapping a buffer of one fails.
+    /// In a browser the callback alone tells, and for refused objects the device's handler
+    /// of uncaptured errors.
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Result<Attention> {
         Attention::with_faults(device, queue, Faults::default())
     }
@@ -88,6 +104,7 @@ impl Attention {
                 idle: [inputs, outputs],
                 idle_uniform,
                 faults,
+                queue_is_own: OnceLock::new(),
             }),
         })
     }
@@ -112,31 +129,15 @@ impl Attention {
         self.shared.pipelines.len()
     }
 
-    /// Validates and plans a forward pass: [`Problem::forward`] and [`Plan::new`].
-    ///
-    /// # Errors
-    /// As those two.
-    pub fn plan(&self, operands: &Operands<'_>, options: &Options) -> Result<Plan> {
-        let problem = Problem::forward(operands, options)?;
-        Plan::new(&problem, self.caps(), &PlanOptions::default())
-    }
-
-    /// Validates and plans a projection: [`Problem::projection`] and [`Plan::new`].
-    ///
-    /// # Errors
-    /// As those two.
-    pub fn plan_projection(&self, projection: &Projection<'_>) -> Result<Plan> {
-        let problem = Problem::projection(projection)?;
-        Plan::new(&problem, self.caps(), &PlanOptions::default())
-    }
-
     /// Makes a plan recordable: pipelines, the immutable uniforms of its
     /// dispatches, and the host's lists.
     ///
     /// # Errors
     /// [`Error::PlanMismatch`](crate::Error::PlanMismatch) with every reason if the plan was made for
     /// another device and relies on what this one lacks: a limit, a feature, a size of
-    /// subgroups, an alignment, loops as long as its kernel's; [`Error::Device`](crate::Error::Device) or [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses.
+    /// subgroups, an alignment, loops as long as its kernel's;
+    /// [`Error::Device`](crate::Error::Device) if the device refuses,
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if it is lost.
     pub fn prepare(&self, plan: &Plan) -> Result<Prepared> {
         self.check_faults()?;
         plan.check_device(self.caps())?;

@@ -6,8 +6,9 @@ use crate::kernel::shader::{Access, Slot};
 use crate::plan::call::Call;
 use crate::plan::dispatch::Pass;
 use crate::plan::operands::Operands;
-use crate::plan::operation::Scores;
+use crate::plan::problem::Problem;
 use crate::plan::spans::NamedSpans;
+use crate::plan::task::Scores;
 use crate::record::attention::Prepared;
 use crate::view::dtype::DType;
 use crate::view::extent::{Home, Span};
@@ -38,9 +39,18 @@ impl Prepared {
     /// others of the same shapes, strides, storage types, and byte offsets
     /// modulo 256.
     ///
+    /// Every buffer has to be of this device, and of one [`wgpu::Instance`] with it. wgpu
+    /// knows a buffer by a number of its instance: one of another device is refused, but
+    /// one of another *instance* is taken for whatever buffer has that number here, or
+    /// ends in a panic of wgpu. A buffer may be mapped while it is recorded, as long as it
+    /// is unmapped when the commands are submitted; wgpu refuses the submission otherwise.
+    ///
     /// # Errors
     /// [`Error::PlanMismatch`] if an operand differs from the plan's; errors of
-    /// the workspace. Nothing is recorded then.
+    /// the workspace; [`Error::Device`] for a buffer that is destroyed or of another
+    /// device; [`Error::DeviceLost`] if the device is lost by now (not in a browser). That
+    /// it is lost between this and the submission, nothing tells but the device's own
+    /// callback and the reading of a result. Nothing is recorded with an error.
     ///
     /// # Panics
     /// wgpu panics if the encoder belongs to another device.
@@ -145,8 +155,11 @@ impl Prepared {
 
     /// Compares the operands with the plan's. No text is made unless they differ.
     fn check_operands(&self, operands: &Operands<'_>) -> Result<()> {
-        let plan = &self.plan.problem;
-        let now = Call::new(operands, &plan.options, &*plan.operation)?;
+        let Problem {
+            task: plan,
+            operation,
+        } = &self.plan.problem;
+        let now = Call::new(operands, &plan.options, &**operation)?;
         let tensors = [
             ("query", (plan.query, plan.query_dtype), now.query),
             ("key", (plan.key, plan.kv_dtype), now.key),
@@ -256,7 +269,7 @@ impl Prepared {
             bytes: workspace.offset..end,
         };
         for (other, other_span, _) in
-            NamedSpans::of(operands, self.plan.problem.operation.writes_stats()).iter()
+            NamedSpans::of(operands, self.plan.problem.task.facts.writes_stats).iter()
         {
             if span.overlaps(other_span) {
                 return Err(Error::Overlap {
@@ -374,11 +387,11 @@ impl<'a> Resolver<'a> {
             Slot::Mask => o.mask.and_then(|m| aligned(m.span())),
             Slot::Norms => o.norms.and_then(|n| aligned(n.span())),
             Slot::Received => o.received.and_then(|r| aligned(r.span())),
-            Slot::Scores if plan.problem.operation.scores() == Scores::Output => {
+            Slot::Scores if plan.problem.task.facts.scores == Scores::Output => {
                 aligned(o.output.span())
             }
             Slot::Scores => workspace(plan.scores_start),
-            Slot::Aux if plan.problem.has_device_lists() => workspace(0),
+            Slot::Aux if plan.problem.task.has_device_lists() => workspace(0),
             Slot::Aux => constants(),
             Slot::Source => match planned.source {
                 None => constants(),

@@ -18,7 +18,12 @@ impl Faults {
         let faults = Faults::default();
         let teller = faults.clone();
         device.set_device_lost_callback(move |reason, message| {
-            teller.note(LOST, format!("{reason:?}: {message}"));
+            // wgpu has no message for a device that was destroyed.
+            let message = match message.is_empty() {
+                true => format!("{reason:?}"),
+                false => format!("{reason:?}: {message}"),
+            };
+            teller.note(LOST, message);
         });
         let teller = faults.clone();
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {

@@ -4,4 +4,5 @@
 pub mod attention;
 pub mod encode;
 pub mod faults;
+pub mod pipeline_cache;
 pub mod warm_up;

@@ -4,11 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::kernel::scope::scoped;
-use crate::kernel::uniform::Params;
 use crate::record::attention::Prepared;
-
-/// Bytes of the uniform that idle workgroups read: as many zeros as the largest has.
-pub(crate) const IDLE_UNIFORM: u64 = size_of::<Params>() as u64;
 
 impl Prepared {
     /// Submits one idle workgroup for each pipeline of the plan, so that what a
@@ -21,8 +17,8 @@ impl Prepared {
     /// index to [`wgpu::Device::poll`]. `None`: the plan dispatches nothing.
     ///
     /// # Errors
-    /// [`Error::Device`](crate::Error::Device) or
-    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if the device refuses.
+    /// [`Error::Device`](crate::Error::Device) if the device refuses,
+    /// [`Error::DeviceLost`](crate::Error::DeviceLost) if it is lost.
     pub fn warm_up(&self) -> Result<Option<wgpu::SubmissionIndex>> {
         self.attention.check_faults()?;
         let mut pending = Vec::new();

@@ -21,12 +21,23 @@ impl Attention {
         pollster::block_on(Attention::adapters_async())
     }
 
-    /// A device of its own on the fastest adapter.
+    /// A device of its own on the fastest adapter, of an instance of this crate's own.
+    /// Buffers of another instance cannot be used with it, and wgpu cannot tell them from
+    /// its own: where you have an instance, take [`Attention::on_adapter`] or
+    /// [`Attention::new`].
     ///
     /// # Errors
     /// As [`Attention::with_adapter_async`].
     pub fn on_default_adapter() -> Result<Attention> {
         Attention::with_adapter(&AdapterOptions::default())
+    }
+
+    /// Blocking form of [`Attention::on_adapter_async`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn on_adapter(adapter: &wgpu::Adapter) -> Result<Attention> {
+        pollster::block_on(Attention::on_adapter_async(adapter))
     }
 
     /// Blocking form of [`Attention::with_adapter_async`].

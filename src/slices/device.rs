@@ -111,7 +111,10 @@ impl Attention {
         adapter.features() & wanted
     }
 
-    /// Creates a device on the adapter that `options` names.
+    /// Creates a device on the adapter that `options` names, of an instance of this
+    /// crate's own: buffers of a caller's instance cannot be used with it
+    /// ([`Attention::on_adapter_async`] takes an adapter of the caller's,
+    /// [`Attention::new`] a device).
     ///
     /// # Errors
     /// [`Error::NoAdapter`] with what there was; [`Error::Device`] if the
@@ -131,22 +134,20 @@ impl Attention {
             };
             return Err(Error::NoAdapter { detail });
         };
-        let (limits, features) = if options.default_limits {
-            (wgpu::Limits::default(), wgpu::Features::empty())
-        } else {
-            (adapter.limits(), Attention::features(adapter))
-        };
-        let request = adapter.request_device(&wgpu::DeviceDescriptor {
-            label: Some("wgpu-attention"),
-            required_features: features,
-            required_limits: limits,
-            ..Default::default()
-        });
-        let (device, queue) = request.await.map_err(|error| Error::Device {
-            action: format!("creating a device on {}", describe(&adapter.get_info())),
-            message: error.to_string(),
-        })?;
-        Attention::with_faults(&device, &queue, Faults::listen(&device))
+        match options.default_limits {
+            true => request(adapter, wgpu::Limits::default(), wgpu::Features::empty()).await,
+            false => Attention::on_adapter_async(adapter).await,
+        }
+    }
+
+    /// Creates a device on an adapter of the caller's, with all limits of the adapter and
+    /// [`Attention::features`]. Its buffers and those of other devices of the caller's
+    /// instance are then told apart, which they are not between two instances.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the adapter gives no device.
+    pub async fn on_adapter_async(adapter: &wgpu::Adapter) -> Result<Attention> {
+        request(adapter, adapter.limits(), Attention::features(adapter)).await
     }
 
     /// What is known of the adapter.
@@ -158,6 +159,25 @@ impl Attention {
     pub fn adapter_line(&self) -> String {
         describe(&self.adapter_info())
     }
+}
+
+async fn request(
+    adapter: &wgpu::Adapter,
+    required_limits: wgpu::Limits,
+    required_features: wgpu::Features,
+) -> Result<Attention> {
+    let descriptor = wgpu::DeviceDescriptor {
+        label: Some("wgpu-attention"),
+        required_features,
+        required_limits,
+        ..Default::default()
+    };
+    let made = adapter.request_device(&descriptor).await;
+    let (device, queue) = made.map_err(|error| Error::Device {
+        action: format!("creating a device on {}", describe(&adapter.get_info())),
+        message: error.to_string(),
+    })?;
+    Attention::with_faults(&device, &queue, Faults::listen(&device))
 }
 
 async fn list(instance: &wgpu::Instance) -> Vec<wgpu::Adapter> {

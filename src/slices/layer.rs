@@ -1,7 +1,6 @@
 //! A layer over slices: owns buffers, submits, reads.
 
-use crate::error::{Error, Result};
-use crate::host::inputs::Inputs;
+use crate::error::Result;
 use crate::host::layer::{HostLinear, MultiHeadInputs};
 use crate::host::tensor::Tensor;
 use crate::ops::layer::operands::{InProjections, Linear, MultiHeadOperands};
@@ -10,7 +9,6 @@ use crate::ops::layer::prepared::PreparedMultiHead;
 use crate::plan::plan::PlanOptions;
 use crate::record::attention::Attention;
 use crate::record::encode::Workspace;
-use crate::rules::layer_dims::MultiHeadDims;
 use crate::rules::options::Options;
 use crate::slices::upload::{Lists, Stored, StoredMask};
 use crate::view::dtype::DType;
@@ -80,6 +78,7 @@ impl Attention {
         plan_options: &PlanOptions,
     ) -> Result<UploadedMultiHead> {
         let dims = inputs.dims()?;
+        self.check_queue()?;
         let d = &dims.attention;
         let stored = |label: &str, tensor: Option<&Tensor<'_>>| -> Result<Option<Stored>> {
             tensor.map(|t| self.store_tensor(label, t)).transpose()

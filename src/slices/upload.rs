@@ -71,7 +71,8 @@ impl Attention {
     /// is stored as `output`.
     ///
     /// # Errors
-    /// As [`Inputs::validate`], [`Plan::new`] and [`Attention::prepare`].
+    /// As [`Inputs::validate`], [`Plan::new`] and [`Attention::prepare`];
+    /// [`Error::Value`] if the queue is another device's.
     pub fn upload(
         &self,
         inputs: &Inputs<'_>,
@@ -167,6 +168,7 @@ impl Attention {
         output: DType,
         stats: Option<([usize; 3], Stats)>,
     ) -> Result<Buffers> {
+        self.check_queue()?;
         let result = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
         Ok(Buffers {
             query: self.store_tensor("query", &inputs.query)?,
@@ -231,11 +233,11 @@ impl Attention {
         usage: wgpu::BufferUsages,
     ) -> Result<wgpu::Buffer> {
         let buffer = self.create(label, contents.len() as u64, usage, true)?;
-        // On a lost device creation fails without an error; the mapping tells.
+        // Made, so that only a device that was lost since has no memory for it.
         let mut mapped = buffer
             .get_mapped_range_mut(..)
             .map_err(|error| Error::DeviceLost {
-                message: format!("filling buffer {label}: {error}"),
+                message: format!("noticed when filling buffer {label}: {error}"),
             })?;
         mapped.slice(..contents.len()).copy_from_slice(contents);
         drop(mapped);

@@ -38,9 +38,9 @@ enum Mask {
 
 impl Generated {
     pub fn new(problem: &Problem) -> Result<Self> {
-        let dims = &problem.dims;
+        let dims = &problem.task.dims;
         let tensor = |name: &str, seed: u64, dtype, shape| stored(name, seed, dtype, shape);
-        let mask = match &problem.mask {
+        let mask = match &problem.task.mask {
             None => None,
             Some(m) => {
                 let mut shape = m.geometry.shape;
@@ -71,15 +71,21 @@ impl Generated {
             Ok((*kind, words))
         };
         let bias = problem
+            .task
             .bias
             .map(|(g, dtype)| tensor("bias", 4, dtype, g.shape));
         Ok(Generated {
-            query: tensor("query", 1, problem.query_dtype, problem.query.shape)?,
-            key: tensor("key", 2, problem.kv_dtype, problem.key.shape)?,
-            value: tensor("value", 3, problem.kv_dtype, problem.value.shape)?,
+            query: tensor(
+                "query",
+                1,
+                problem.task.query_dtype,
+                problem.task.query.shape,
+            )?,
+            key: tensor("key", 2, problem.task.kv_dtype, problem.task.key.shape)?,
+            value: tensor("value", 3, problem.task.kv_dtype, problem.task.value.shape)?,
             bias: bias.transpose()?,
             mask,
-            lists: problem.lists.iter().map(list).collect::<Result<_>>()?,
+            lists: problem.task.lists.iter().map(list).collect::<Result<_>>()?,
         })
     }
 

@@ -148,13 +148,13 @@ impl Attention {
     /// # Errors
     /// [`Error::Value`] for the problem of a stage; as [`Attention::tune_on`].
     pub fn tune(&self, problem: &Problem, options: &TuneOptions<'_>) -> Result<TuneReport> {
-        if !problem.operation.is_forward() {
+        if !problem.task.facts.is_forward {
             let expected = "a forward pass";
             return Err(Error::value("problem", expected, "another problem"));
         }
         let data = Generated::new(problem)?;
-        let output = problem.output_dtype;
-        self.tune_on(&data.inputs()?, &problem.options, output, options)
+        let output = problem.task.output_dtype;
+        self.tune_on(&data.inputs()?, &problem.task.options, output, options)
     }
 
     /// The same on inputs of the caller's.
@@ -162,6 +162,7 @@ impl Attention {
     /// # Errors
     /// As [`Inputs::validate`]; [`Error::Unsupported`] if no candidate can be
     /// planned. That one fails or is wrong is no error: the report says so.
+    /// [`Error::DeviceLost`] if the device is lost meanwhile.
     pub fn tune_on(
         &self,
         inputs: &Inputs<'_>,
@@ -225,7 +226,7 @@ impl Bench<'_> {
             // The first is measured in any case.
             let is_first = entered.is_empty();
             let uploaded = match is_first || self.left() > Duration::ZERO {
-                true => self.enter(&mut trial),
+                true => self.enter(&mut trial)?,
                 false => None,
             };
             if let Some(uploaded) = &uploaded {
@@ -243,7 +244,7 @@ impl Bench<'_> {
             let reasons = failures.collect();
             return Err(Error::Unsupported { reasons });
         };
-        self.time(&mut entered);
+        self.time(&mut entered)?;
         let trials: Vec<_> = entered.into_iter().map(|(trial, _)| trial).collect();
         let mut report = TuneReport {
             adapter: self.attention.adapter_info(),
@@ -261,16 +262,16 @@ impl Bench<'_> {
     }
 
     /// Compiles and checks a candidate; it is kept if it is right.
-    fn enter(&self, trial: &mut Trial) -> Option<Uploaded> {
+    fn enter(&self, trial: &mut Trial) -> Result<Option<Uploaded>> {
         self.tell(trial.kernel, 0);
         match self.first_run(trial) {
             Ok((uploaded, found)) => {
                 trial.outcome = found.map_or(Outcome::Right, Outcome::Wrong);
-                Some(uploaded)
+                Ok(Some(uploaded))
             }
             Err(error) => {
-                trial.outcome = Outcome::Failed(error);
-                None
+                trial.outcome = failed(error)?;
+                Ok(None)
             }
         }
     }
@@ -318,13 +319,13 @@ impl Bench<'_> {
 
     /// Times what is right, round after round, so that a disturbance falls on
     /// all alike.
-    fn time(&self, entered: &mut [(Trial, Option<Uploaded>)]) {
+    fn time(&self, entered: &mut [(Trial, Option<Uploaded>)]) -> Result<()> {
         let best = |entered: &[(Trial, Option<Uploaded>)]| {
             let right = entered.iter().filter(|(t, _)| t.outcome == Outcome::Right);
             right.filter_map(|(trial, _)| trial.best()).min()
         };
         for round in 1..=ROUNDS {
-            let Some(fastest) = best(entered) else { return };
+            let Some(fastest) = best(entered) else { break };
             for (trial, uploaded) in entered.iter_mut() {
                 let (Outcome::Right, Some(uploaded)) = (&trial.outcome, uploaded) else {
                     continue;
@@ -336,10 +337,11 @@ impl Bench<'_> {
                 self.tell(trial.kernel, round);
                 match uploaded.run() {
                     Ok(time) => trial.times.push(time),
-                    Err(error) => trial.outcome = Outcome::Failed(error),
+                    Err(error) => trial.outcome = failed(error)?,
                 }
             }
         }
+        Ok(())
     }
 
     fn left(&self) -> Duration {
@@ -354,6 +356,14 @@ impl Bench<'_> {
                 elapsed: self.started.elapsed(),
             });
         }
+    }
+}
+
+/// What an error makes of a trial. A lost device ends them all.
+fn failed(error: Error) -> Result<Outcome> {
+    match error {
+        Error::DeviceLost { .. } => Err(error),
+        _ => Ok(Outcome::Failed(error)),
     }
 }
 

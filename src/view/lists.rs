@@ -3,12 +3,6 @@
 
 use std::fmt;
 
-use crate::error::{Error, Result};
-use crate::plan::operands::Operands;
-use crate::rules::dims::{
-    Dims, check_alignment, check_counts, check_len, check_sinks, check_slopes,
-};
-use crate::rules::options::Options;
 use crate::view::geometry::PHASE;
 use crate::view::tensor::List;
 

@@ -7,7 +7,9 @@ use crate::view::extent::{Home, Span, check_fit, contiguous};
 /// A tensor of four logical axes (batch, heads, sequence, head_dim) within a
 /// buffer; for a bias (batch, query heads, queries, keys).
 ///
-/// A view may start at any element. Strides are in elements; 0 broadcasts.
+/// A view may start at any element. Strides are in elements; 0 broadcasts. Errors of its
+/// making name it `tensor`, or what it is where its constructor says so; where one of
+/// several went wrong, [`Error::named`](crate::Error::named) tells which.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorView<'a> {
     pub(crate) home: Home<'a>,
@@ -59,14 +61,15 @@ impl<'a> TensorView<'a> {
     /// (1, 1, out, in).
     ///
     /// # Errors
-    /// As [`TensorView::strided`].
+    /// As [`TensorView::strided`]; they name a weight.
     pub fn matrix(
         buffer: &'a wgpu::Buffer,
         dtype: DType,
         [rows, columns]: [usize; 2],
         offset: usize,
     ) -> Result<Self> {
-        TensorView::bhsd(buffer, dtype, [1, 1, rows, columns], offset)
+        let view = TensorView::bhsd(buffer, dtype, [1, 1, rows, columns], offset);
+        view.map_err(|error| error.named("weight"))
     }
 
     /// Memory order (batch, heads, sequence, head_dim), contiguous, from element
@@ -105,7 +108,7 @@ impl<'a> TensorView<'a> {
     /// a token, then its key heads, then its value heads; from element `offset` on.
     ///
     /// # Errors
-    /// As [`TensorView::strided`].
+    /// As [`TensorView::strided`]; they name the query, the key or the value.
     pub fn packed_qkv(
         buffer: &'a wgpu::Buffer,
         dtype: DType,
@@ -118,15 +121,16 @@ impl<'a> TensorView<'a> {
         let all = kv_heads.saturating_mul(2).saturating_add(q_heads);
         let row = all.saturating_mul(head_dim);
         let strides = [sequence.saturating_mul(row), head_dim, row, 1];
-        let part = |first_head: usize, heads: usize| {
+        let part = |name: &'static str, first_head: usize, heads: usize| {
             let start = offset.saturating_add(first_head.saturating_mul(head_dim));
             let shape = [batch, heads, sequence, head_dim];
-            TensorView::strided(buffer, dtype, shape, strides, start)
+            let view = TensorView::strided(buffer, dtype, shape, strides, start);
+            view.map_err(|error| error.named(name))
         };
         Ok([
-            part(0, q_heads)?,
-            part(q_heads, kv_heads)?,
-            part(q_heads.saturating_add(kv_heads), kv_heads)?,
+            part("query", 0, q_heads)?,
+            part("key", q_heads, kv_heads)?,
+            part("value", q_heads.saturating_add(kv_heads), kv_heads)?,
         ])
     }
 

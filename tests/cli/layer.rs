@@ -1,6 +1,7 @@
-//! `layer`: the same layer under the names of every scheme. What is refused is in
-//! `refused.rs`, that no input is lost in `overwritten.rs`.
+//! `layer`: the same layer under the names of every scheme. Layers of real models'
+//! definitions are in `models.rs`, what is refused is in `refused.rs`, that no input is lost in `overwritten.rs`.
 
+mod models;
 mod overwritten;
 mod refused;
 
@@ -100,6 +101,15 @@ const SCHEMES: [(&str, &str); 5] = [
 fn checkpoint(scheme: &str, layer: &Weights) -> Parts {
     let (_, prefix) = SCHEMES.into_iter().find(|(s, _)| *s == scheme).unwrap();
     let mut parts = nothing();
+    // torch's module is plain by its definition, the others by their model's.
+    let model = match scheme {
+        "bert" => Some("bert"),
+        "gpt2" => Some("gpt2"),
+        "out_proj" => Some("bart"),
+        _ => None,
+    };
+    let model = model.map(|name| ("model_type".to_owned(), name.to_owned()));
+    parts.metadata.extend(model);
     // Of a type that is not read here: only the layer's own tensors are.
     let doubles = ("embeddings.weight".to_owned(), Dtype::F64, vec![2, 1]);
     parts
@@ -214,10 +224,14 @@ fn one_layer_in_the_clothes_of_every_scheme() {
             let one = first[at].get_or_insert_with(|| got.clone());
             assert_eq!(*one, got, "{what}");
         }
-        // Of itself only GPT-2 is causal, and says so.
+        // Of itself only GPT-2 is causal, and says why.
         let (got, text) = y(&path, &x, &["--backend", "cpu"]);
         let causal = scheme == "gpt2";
-        assert_eq!(text.contains("as GPT-2 is causal"), causal, "{text}");
+        assert_eq!(
+            text.contains("itself (model_type gpt2 of metadata)"),
+            causal,
+            "{text}"
+        );
         assert!(against(&got, &inputs, causal).passed(), "{scheme}");
         assert!(!against(&got, &inputs, !causal).passed(), "{scheme}");
     }
@@ -402,12 +416,13 @@ fn grouped_heads_look_at_another_sequence() {
     inputs.output.bias = None;
     let context = ["--context", context_path.to_str().unwrap()];
     for flags in [&["--kv-heads", "2"][..], &["--backend", "oracle"]] {
-        let (got, text) = y(&path, &x, &[&context, flags].concat());
+        let assumed = ["--assume-plain"];
+        let (got, text) = y(&path, &x, &[&context[..], &assumed, flags].concat());
         let found = against(&got, &inputs, false);
         assert!(found.passed(), "{flags:?}: {found}");
         assert!(text.contains("4 of 6 over 2 key heads"), "{text}");
     }
-    let refused = layer(&path, &x, &["--backend", "cpu"]);
+    let refused = layer(&path, &x, &["--backend", "cpu", "--assume-plain"]);
     let why = "--context is needed: k_proj.weight takes rows of width 10, those of X have 24";
     assert!(stderr(&refused).contains(why), "{}", stderr(&refused));
 }

@@ -154,7 +154,22 @@ fn layouts_and_buffers() {
         (
             "BufferTooSmall",
             |b| TensorView::packed_qkv(&b.big, DType::F32, 1, 64, (3, 1), 64, 0).unwrap_err(),
-            "tensor: the view needs 81408 bytes of its buffer, which has 65536",
+            "query: the view needs 81408 bytes of its buffer, which has 65536",
+        ),
+        (
+            "BufferTooSmall",
+            |b| TensorView::packed_qkv(&b.big, DType::F32, 1, 1, (64, 256), 64, 0).unwrap_err(),
+            "key: the view needs 81920 bytes of its buffer, which has 65536",
+        ),
+        (
+            "BufferTooSmall",
+            |b| TensorView::packed_qkv(&b.big, DType::F32, 1, 1, (64, 192), 64, 0).unwrap_err(),
+            "value: the view needs 114688 bytes of its buffer, which has 65536",
+        ),
+        (
+            "BufferTooSmall",
+            |b| TensorView::matrix(&b.big, DType::F32, [128, 129], 0).unwrap_err(),
+            "weight: the view needs 66048 bytes of its buffer, which has 65536",
         ),
         (
             "BufferTooSmall",
@@ -266,4 +281,47 @@ fn layouts_and_buffers() {
 
 fn b_strided_overflow(b: &Bench) -> Error {
     TensorView::strided(&b.big, DType::F32, [3, 1, 1, 1], [1 << 63, 0, 0, 1], 0).unwrap_err()
+}
+
+/// Whoever makes a view says what it is: every constructor, every error of one.
+#[test]
+fn views_are_named_by_who_makes_them() {
+    let bench = Bench::new();
+    let (big, f32) = (&bench.big, DType::F32);
+    let huge = [1, 1, 1 << 20, 1 << 20];
+    let errors = [
+        TensorView::strided(big, f32, huge, [1, 1, 1 << 20, 1], 0).map(drop),
+        TensorView::strided(big, f32, [1; 4], [1; 4], usize::MAX).map(drop),
+        TensorView::bhsd(big, f32, huge, 0).map(drop),
+        TensorView::bshd(big, f32, huge, 0).map(drop),
+        TensorView::tokens(big, f32, [1, 1 << 20, 1 << 20], 0).map(drop),
+        TensorView::matrix(big, f32, [1 << 20, 1 << 20], 0).map(drop),
+        TensorView::packed_qkv(big, f32, 1, 1 << 20, (1, 1), 64, 0).map(drop),
+        MaskView::bytes(big, huge, 0, Polarity::Keep).map(drop),
+        MaskView::bytes_strided(big, huge, [1; 4], usize::MAX, Polarity::Keep).map(drop),
+        MaskView::bits(big, huge, 0, Polarity::Keep).map(drop),
+        MaskView::bits_strided(big, huge, [1; 3], usize::MAX, Polarity::Keep).map(drop),
+        StatsView::new(big, Stats::Lse, [1, 1 << 20, 1 << 20], 0).map(drop),
+        Tensor::f32(&[0.0; 3], [1, 1, 1, 4]).map(drop),
+    ];
+    for error in errors {
+        let error = error.unwrap_err();
+        let text = error.to_string();
+        let (operand, rest) = text.split_once(':').unwrap();
+        let known = ["tensor", "mask", "stats", "weight", "query"];
+        assert!(known.contains(&operand), "{text}");
+        let named = error.named("key of layer 3").to_string();
+        assert_eq!(named, format!("key of layer 3:{rest}"));
+    }
+    // Errors of no operand, or of two, stay what they are.
+    let lost = Error::DeviceLost {
+        message: "gone".to_owned(),
+    };
+    assert_eq!(lost.clone().named("key"), lost);
+    let overlap = Error::Overlap {
+        written: "output",
+        other: "key",
+        ranges: String::new(),
+    };
+    assert_eq!(overlap.clone().named("key"), overlap);
 }

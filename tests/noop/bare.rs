@@ -91,7 +91,8 @@ impl Bare {
     }
 
     /// Makes the bind group of each dispatch and records all of them in a pass;
-    /// with `scopes`, errors are caught by scopes, as a guest has to.
+    /// with `scopes`, errors are caught by scopes and a lost device is noticed, as a
+    /// guest has to.
     pub fn record(&self, encoder: &mut wgpu::CommandEncoder, scopes: bool) {
         use wgpu::ErrorFilter::{Internal, OutOfMemory, Validation};
         let scopes = scopes
@@ -102,6 +103,15 @@ impl Bare {
         }
         if let Some([memory, internal, validation]) = scopes {
             drop((validation.pop(), internal.pop(), memory.pop()));
+            // Whether the device is lost shows by whether it refuses.
+            let refusal = self.device.push_error_scope(Validation);
+            let _ = self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: None,
+                size: 0,
+                usage: wgpu::BufferUsages::empty(),
+                mapped_at_creation: false,
+            });
+            drop(refusal.pop());
         }
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor {
             label: Some("attention"),

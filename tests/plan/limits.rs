@@ -93,7 +93,7 @@ fn every_reason_is_given() {
         "alignment of bindings, a divisor of: 256 needed, the device's min_storage_buffer_offset_alignment is 48",
         "storage buffers of one dispatch: 8 needed, the device's max_storage_buffers_per_shader_stage is 7",
         "invocations of one workgroup: 128 needed, the device's max_compute_invocations_per_workgroup is 63",
-        "workgroup memory in bytes: 14704 needed, the device's max_compute_workgroup_storage_size is 14703",
+        "workgroup memory in bytes: 14720 needed, the device's max_compute_workgroup_storage_size is 14719",
         "invocations of one workgroup in x: 128 needed, the device's max_compute_workgroup_size_x is 127",
         "uniform of one dispatch in bytes: 320 needed, the device's max_uniform_buffer_binding_size is 16",
         "uniform buffers of one dispatch: 1 needed, the device's max_uniform_buffers_per_shader_stage is 0",

@@ -4,8 +4,8 @@ use crate::kernel::shader::Shader;
 use crate::kernel::uniform::{Params, lane_tile};
 use crate::plan::dispatch::Pass;
 use crate::plan::family::Kernel;
-use crate::plan::operation::Tiles;
 use crate::plan::passes::Part;
+use crate::plan::tiling::Tiles;
 
 /// The forward pass of a chunk.
 pub(crate) fn dispatches(part: &Part<'_>) -> Vec<Pass> {
@@ -22,7 +22,7 @@ pub(crate) fn dispatches(part: &Part<'_>) -> Vec<Pass> {
         }
         Kernel::Staged => {
             let mut passes = Vec::new();
-            if part.problem.dims.kv_len > 0 {
+            if part.task.dims.kv_len > 0 {
                 passes.push(part.scores(Shader::StagedScores));
             }
             passes.push(part.rows(Shader::StagedSoftmax));
@@ -34,7 +34,7 @@ pub(crate) fn dispatches(part: &Part<'_>) -> Vec<Pass> {
 
 /// A workgroup for each tile of rows and of value columns.
 fn columns(part: &Part<'_>, shader: Shader, params: Params) -> Pass {
-    let columns = (part.problem.dims.v_dim as u32).div_ceil(part.tiling.columns);
+    let columns = (part.task.dims.v_dim as u32).div_ceil(part.tiling.columns);
     part.tiles(shader, [part.row_tiles(), columns], params)
 }
 

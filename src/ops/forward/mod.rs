@@ -14,9 +14,13 @@ use crate::plan::choose::choose;
 use crate::plan::dispatch::Pass;
 use crate::plan::family::Kernel;
 use crate::plan::operands::Operands;
-use crate::plan::operation::{Operation, OperationRef, Scores, Tiles};
+use crate::plan::operation::{Operation, OperationRef};
 use crate::plan::passes::Part;
+use crate::plan::plan::{Plan, PlanOptions};
 use crate::plan::problem::Problem;
+use crate::plan::task::{Facts, Scores, Task};
+use crate::plan::tiling::Tiles;
+use crate::record::attention::Attention;
 use crate::rules::dims::Dims;
 use crate::rules::options::{Alignment, Options};
 use crate::view::dtype::DType;
@@ -30,6 +34,15 @@ struct Forward;
 static OPERATION: LazyLock<Arc<dyn Operation>> = LazyLock::new(|| Arc::new(Forward));
 
 impl Operation for Forward {
+    fn facts(&self) -> Facts {
+        Facts {
+            scores: Scores::WorkspaceOfStaged,
+            reads_values: true,
+            is_forward: true,
+            ..Facts::of(|kernel| kernel.shaders().to_vec())
+        }
+    }
+
     fn output_shape(&self, operands: &Operands<'_>, dims: &Dims) -> Result<[usize; 4]> {
         refuse_inspection(operands)?;
         Ok(dims.output_shape())
@@ -52,36 +65,20 @@ impl Operation for Forward {
     }
 
     /// Without keys an output of 0 is written.
-    fn is_empty(&self, _problem: &Problem) -> bool {
+    fn is_empty(&self, _task: &Task) -> bool {
         false
-    }
-
-    fn scores(&self) -> Scores {
-        Scores::Workspace
-    }
-
-    fn holds_scores(&self, kernel: Kernel) -> bool {
-        kernel == Kernel::Staged
-    }
-
-    fn reads_values(&self) -> bool {
-        true
     }
 
     fn choose(
         &self,
-        problem: &Problem,
+        task: &Task,
         caps: &DeviceCaps,
         forced: Option<Kernel>,
     ) -> Result<(Kernel, String)> {
         Ok(match forced {
             Some(kernel) => (kernel, "forced by the caller".to_owned()),
-            None => choose(problem, caps),
+            None => choose(task, caps),
         })
-    }
-
-    fn is_forward(&self) -> bool {
-        true
     }
 }
 
@@ -124,8 +121,8 @@ impl Problem {
             bytes_needed(operand, &shape, &strides, 0, dtype.size())?;
             Ok(Geometry::new(shape, strides, dtype.size(), 0))
         };
-        Ok(Problem {
-            operation: OperationRef(OPERATION.clone()),
+        let task = Task {
+            facts: OPERATION.facts(),
             dims,
             options: *options,
             query: geometry("query", query, dtype)?,
@@ -142,6 +139,22 @@ impl Problem {
             received: None,
             lists: Vec::new(),
             shared: false,
+        };
+        Ok(Problem {
+            task,
+            operation: OperationRef(OPERATION.clone()),
         })
+    }
+}
+
+impl Attention {
+    /// Validates and plans a forward pass: [`Problem::forward`] and [`Plan::new`]. Asks
+    /// nothing of the device, which may be lost by now: preparing the plan tells.
+    ///
+    /// # Errors
+    /// As those two.
+    pub fn plan(&self, operands: &Operands<'_>, options: &Options) -> Result<Plan> {
+        let problem = Problem::forward(operands, options)?;
+        Plan::new(&problem, self.caps(), &PlanOptions::default())
     }
 }

@@ -11,9 +11,11 @@ use crate::plan::caps::DeviceCaps;
 use crate::plan::dispatch::Pass;
 use crate::plan::family::Kernel;
 use crate::plan::operands::Operands;
-use crate::plan::operation::{Operation, Scores, Tiles};
+use crate::plan::operation::Operation;
 use crate::plan::passes::Part;
 use crate::plan::problem::Problem;
+use crate::plan::task::{Facts, Scores, Task};
+use crate::plan::tiling::Tiles;
 use crate::rules::dims::Dims;
 use crate::rules::options::Options;
 use crate::rules::region::Region;
@@ -28,6 +30,15 @@ struct ScoreStage {
 }
 
 impl Operation for ScoreStage {
+    fn facts(&self) -> Facts {
+        Facts {
+            region: Some(self.region.clone()),
+            scores: Scores::Output,
+            stage: self.stage as u32,
+            ..Facts::of(|_| vec![Shader::StagedScores, Shader::StagedSoftmax])
+        }
+    }
+
     fn output_shape(&self, operands: &Operands<'_>, dims: &Dims) -> Result<[usize; 4]> {
         refuse_inspection(operands)?;
         self.region.check(dims)?;
@@ -59,25 +70,9 @@ impl Operation for ScoreStage {
         2.0 * (rows * dims.kv_len as f64) * (dims.qk_dim + dims.v_dim) as f64
     }
 
-    fn region(&self) -> Option<&Region> {
-        Some(&self.region)
-    }
-
-    fn scores(&self) -> Scores {
-        Scores::Output
-    }
-
-    fn holds_scores(&self, _kernel: Kernel) -> bool {
-        false
-    }
-
-    fn stage(&self) -> u32 {
-        self.stage as u32
-    }
-
     fn choose(
         &self,
-        _problem: &Problem,
+        _task: &Task,
         _caps: &DeviceCaps,
         forced: Option<Kernel>,
     ) -> Result<(Kernel, String)> {
@@ -91,8 +86,8 @@ impl Operation for ScoreStage {
         }
     }
 
-    fn describe(&self, problem: &Problem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        problem.describe_sizes(f)?;
+    fn describe(&self, task: &Task, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        task.describe_sizes(f)?;
         write!(f, "; {:?} of {}", self.stage, self.region)
     }
 }

@@ -10,8 +10,8 @@ use crate::kernel::uniform::{Params, lane_tile};
 use crate::ops::checks::check_f32;
 use crate::plan::family::Kernel;
 use crate::plan::operands::Operands;
-use crate::plan::operation::Tiles;
 use crate::plan::passes::Part;
+use crate::plan::tiling::Tiles;
 use crate::rules::dims::Dims;
 use crate::rules::region::Region;
 

@@ -10,18 +10,29 @@ use crate::ops::inspect;
 use crate::plan::dispatch::Pass;
 use crate::plan::family::Kernel;
 use crate::plan::operands::Operands;
-use crate::plan::operation::{Operation, Tiles};
+use crate::plan::operation::Operation;
 use crate::plan::passes::Part;
 use crate::plan::problem::Problem;
+use crate::plan::task::{Facts, Task};
+use crate::plan::tiling::Tiles;
 use crate::rules::dims::Dims;
 use crate::rules::options::Options;
-use crate::rules::region::Region;
 use crate::rules::selection::{Pairs, Quantity};
 
 #[derive(Debug)]
 struct InspectPairs(Pairs);
 
 impl Operation for InspectPairs {
+    fn facts(&self) -> Facts {
+        Facts {
+            region: Some(self.0.region.clone()),
+            loads_values: false,
+            writes_stats: false,
+            stage: self.0.quantity.code(),
+            ..Facts::of(|kernel| vec![kernel.inspection()])
+        }
+    }
+
     fn output_shape(&self, operands: &Operands<'_>, dims: &Dims) -> Result<[usize; 4]> {
         let pairs = &self.0;
         pairs.check(dims)?;
@@ -55,33 +66,17 @@ impl Operation for InspectPairs {
         inspect::flops(dims, rows, self.0.keys.len())
     }
 
-    fn region(&self) -> Option<&Region> {
-        Some(&self.0.region)
-    }
-
-    fn is_empty(&self, _problem: &Problem) -> bool {
+    fn is_empty(&self, _task: &Task) -> bool {
         self.0.keys.is_empty()
     }
 
-    fn loads_values(&self) -> bool {
-        false
-    }
-
-    fn writes_stats(&self) -> bool {
-        false
-    }
-
-    fn stage(&self) -> u32 {
-        self.0.quantity.code()
-    }
-
-    fn describe(&self, problem: &Problem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn describe(&self, task: &Task, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Pairs {
             quantity,
             region,
             keys,
         } = &self.0;
-        problem.describe_sizes(f)?;
+        task.describe_sizes(f)?;
         write!(f, "; {quantity:?} of {region}, keys {keys:?}")
     }
 }

@@ -11,12 +11,13 @@ use crate::ops::inspect;
 use crate::plan::dispatch::{Bind, Pass};
 use crate::plan::family::Kernel;
 use crate::plan::operands::Operands;
-use crate::plan::operation::{Operation, Scores, Tiles};
+use crate::plan::operation::Operation;
 use crate::plan::passes::Part;
 use crate::plan::problem::Problem;
+use crate::plan::task::{Facts, Scores, Task};
+use crate::plan::tiling::Tiles;
 use crate::rules::dims::Dims;
 use crate::rules::options::Options;
-use crate::rules::region::Region;
 use crate::rules::score_stage::Stage;
 use crate::rules::selection::Rows;
 use crate::view::dtype::DType;
@@ -29,6 +30,25 @@ pub(crate) const MOST_SUMMARY_ROWS: usize = 1 << 15;
 struct SummarizeRows(Rows);
 
 impl Operation for SummarizeRows {
+    fn facts(&self) -> Facts {
+        Facts {
+            region: Some(self.0.region.clone()),
+            scores: Scores::Workspace,
+            loads_values: false,
+            writes_stats: false,
+            stage: Stage::Raw as u32,
+            most_rows: Some(MOST_SUMMARY_ROWS),
+            top: self.0.top,
+            ..Facts::of(|kernel| {
+                vec![
+                    kernel.inspection(),
+                    Shader::InspectRows,
+                    Shader::InspectKeys,
+                ]
+            })
+        }
+    }
+
     fn output_shape(&self, operands: &Operands<'_>, dims: &Dims) -> Result<[usize; 4]> {
         let rows = &self.0;
         rows.check(dims)?;
@@ -40,9 +60,9 @@ impl Operation for SummarizeRows {
     }
 
     fn dispatches(&self, part: &Part<'_>) -> Vec<Pass> {
-        let (wanted, problem, all) = (&self.0, part.problem, part.params);
+        let (wanted, task, all) = (&self.0, part.task, part.params);
         let rows = part.chunk.rows.len() as u32;
-        let kv_len = problem.dims.kv_len;
+        let kv_len = task.dims.kv_len;
         // Raw scores go to the workspace, and weights take their place.
         let (shader, params) = inspect::of_family(part);
         let raw = Params {
@@ -63,7 +83,7 @@ impl Operation for SummarizeRows {
             first_keys: wanted.first_keys as u32,
             ..all
         };
-        let keys = problem.received.as_ref().map(|_| {
+        let keys = task.received.as_ref().map(|_| {
             let continued = part.chunk.rows.start > wanted.region.rows.start;
             let mut params = all;
             params.rules |= if continued { rules::CONTINUED } else { 0 };
@@ -92,47 +112,23 @@ impl Operation for SummarizeRows {
         inspect::flops(dims, rows, dims.kv_len)
     }
 
-    fn region(&self) -> Option<&Region> {
-        Some(&self.0.region)
-    }
-
     /// Without keys the summary of an empty row is written.
-    fn is_empty(&self, _problem: &Problem) -> bool {
+    fn is_empty(&self, _task: &Task) -> bool {
         false
-    }
-
-    fn most_rows(&self) -> Option<usize> {
-        Some(MOST_SUMMARY_ROWS)
     }
 
     /// Keys that no row gives a mass receive 0.
-    fn writes_without_rows(&self, problem: &Problem) -> bool {
-        problem.received.is_some() && problem.dims.kv_len > 0
+    fn writes_without_rows(&self, task: &Task) -> bool {
+        task.received.is_some() && task.dims.kv_len > 0
     }
 
-    fn scores(&self) -> Scores {
-        Scores::Workspace
-    }
-
-    fn loads_values(&self) -> bool {
-        false
-    }
-
-    fn writes_stats(&self) -> bool {
-        false
-    }
-
-    fn stage(&self) -> u32 {
-        Stage::Raw as u32
-    }
-
-    fn describe(&self, problem: &Problem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn describe(&self, task: &Task, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rows {
             region,
             top,
             first_keys,
         } = &self.0;
-        problem.describe_sizes(f)?;
+        task.describe_sizes(f)?;
         write!(
             f,
             "; summaries of {region}, {top} largest weights, {first_keys} first keys"

@@ -70,7 +70,8 @@ impl PreparedMultiHead {
     /// # Errors
     /// [`Error::PlanMismatch`] if an operand differs from the plan's;
     /// [`Error::Overlap`] if the output or the statistics overlap anything; errors of
-    /// the workspace. Nothing is recorded then.
+    /// the workspace; [`Error::Device`] and [`Error::DeviceLost`] as for
+    /// [`Prepared::record`]. Nothing is recorded then.
     ///
     /// # Panics
     /// wgpu panics if the encoder belongs to another device.

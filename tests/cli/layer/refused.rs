@@ -73,7 +73,8 @@ fn layers_that_need_more_than_attention() {
     let no_rotary = "needs rotary position embedding";
     desk.says(llama, &[], &["self_attn.o_proj.weight", no_rotary]);
     let prefix = "model.encoder.layers.0.self_attn";
-    let gptj = of("out_proj").without(&format!("{prefix}.q_proj.bias"));
+    let mut gptj = of("out_proj").without(&format!("{prefix}.q_proj.bias"));
+    gptj.metadata.remove("model_type");
     desk.says(gptj, &[], &["without a q_proj.bias", "GPT-J", "GPT-Neo"]);
     for scheme in ["torch", "torch separate"] {
         let (_, prefix) = SCHEMES.into_iter().find(|(s, _)| *s == scheme).unwrap();
@@ -97,10 +98,15 @@ fn layers_that_need_more_than_attention() {
         desk.says(parts, &[], &[&name, "not known as part of a layer", "BERT"]);
     }
     // A model that says so itself.
+    let untyped = || {
+        let mut parts = of("gpt2");
+        parts.metadata.remove("model_type");
+        parts
+    };
     for (config, word) in [
         (r#"{"rope_theta": 10000.0}"#, no_rotary),
         (r#"{"rotary_dim": 64}"#, no_rotary),
-        (r#"{"model_type": "roformer"}"#, no_rotary),
+        (r#"{"model_type": "roformer"}"#, "rotary position embedding"),
         (
             r#"{"position_embedding_type": "relative_key"}"#,
             "relative_key",
@@ -113,7 +119,7 @@ fn layers_that_need_more_than_attention() {
         ("{", "config.json"),
     ] {
         std::fs::write(desk.path("config.json"), config).unwrap();
-        desk.says(of("gpt2"), &[], &["config.json", word]);
+        desk.says(untyped(), &[], &["config.json", word]);
     }
     let config = r#"{"rope_scaling": null, "scale_attn_weights": false}"#;
     std::fs::write(desk.path("config.json"), config).unwrap();
@@ -148,12 +154,7 @@ fn tensors_that_do_not_fit_are_named() {
         desk.says(of(scheme).without(&name), &[], &[&missing]);
     }
     let cases: [(&str, &str, &[usize], &str); 9] = [
-        (
-            "bert",
-            "self.query.weight",
-            &[26, 24],
-            "outputs for 4 query heads",
-        ),
+        ("bert", "self.query.weight", &[26, 24], "outputs of 4 heads"),
         ("bert", "self.key.weight", &[24, 23], "--context is needed"),
         ("bert", "self.key.bias", &[23], "shape [24], got [23]"),
         (
@@ -212,6 +213,8 @@ fn what_has_to_be_said_is_asked_for() {
     // Layers 0, 1, .. 10, and another attention in layer 1.
     let several = || {
         let mut parts = nothing();
+        let model = ("model_type".to_owned(), "bert".to_owned());
+        parts.metadata.extend([model]);
         for n in 0..11 {
             let one = renamed(of("bert"), "layer.0", &format!("layer.{n}"));
             parts.tensors.extend(one.tensors);
@@ -265,10 +268,15 @@ fn what_has_to_be_said_is_asked_for() {
     std::fs::write(desk.path("other.json"), config).unwrap();
     let given = desk.path("other.json");
     let flags = ["--backend", "oracle", "--config", given.to_str().unwrap()];
-    let unclear = layer(&path, &desk.x, &flags);
+    let nowhere = desk.path("nowhere");
+    renamed(of("bert"), "encoder.", "").write(&nowhere);
+    let unclear = layer(&nowhere, &desk.x, &flags);
     let words = "encoder_attention_heads 4 and decoder_attention_heads 8: --heads says which";
     assert!(stderr(&unclear).contains(words), "{}", stderr(&unclear));
-    let clear = layer(&path, &desk.x, &[&flags[..], &["--heads", "4"]].concat());
+    // The prefix says which.
+    let encoder = layer(&path, &desk.x, &flags);
+    assert!(encoder.status.success(), "{}", stderr(&encoder));
+    let clear = layer(&nowhere, &desk.x, &[&flags[..], &["--heads", "4"]].concat());
     assert!(clear.status.success(), "{}", stderr(&clear));
     let heads = |flags: &[&str], word: &str| desk.says(of("bert"), flags, &[word]);
     heads(
@@ -302,7 +310,12 @@ fn what_has_to_be_said_is_asked_for() {
         assert!(given.status.success(), "{}", stderr(&given));
     }
 
-    // Inputs.
+    // Inputs. BERT's layer is known to be self-attention.
+    heads(
+        &["--context", desk.x.to_str().unwrap()],
+        "self-attention (model_type bert of metadata)",
+    );
+    let context = |flags: &[&str], word: &str| heads(&[flags, &["--assume-plain"]].concat(), word);
     desk.says(
         nothing(),
         &[],
@@ -310,17 +323,17 @@ fn what_has_to_be_said_is_asked_for() {
     );
     let empty = nothing().at(desk.path("empty"));
     let why = "empty: expected a tensor, got a file without any";
-    heads(&["--context", empty.to_str().unwrap()], why);
+    context(&["--context", empty.to_str().unwrap()], why);
     heads(&["--mask", empty.to_str().unwrap()], why);
     let x = desk.x.display();
     let absent = format!("{x}:Z");
     let flags = ["--context", &absent];
-    heads(&flags, "--context: ");
-    heads(&flags, "no tensor Z; nearest are X");
+    context(&flags, "--context: ");
+    context(&flags, "no tensor Z; nearest are X");
     let narrow = with(nothing(), "X", &[2, 7, 23]).at(desk.path("narrow"));
     let narrow = narrow.to_str().unwrap();
     let why = "X: expected shape [B, N, 24], as bert.encoder.layer.0.attention.self.key.weight takes rows of width 24, got [2, 7, 23]";
-    heads(&["--context", narrow], why);
+    context(&["--context", narrow], why);
     let twos = with(with(nothing(), "a", &[2, 7]), "b", &[2, 7]).at(desk.path("twos"));
     let twos = twos.to_str().unwrap();
     heads(&["--mask", twos], "twos:TENSOR, one of a, b");

@@ -1,6 +1,7 @@
 //! One attention layer out of a checkpoint, whatever its tensors are called.
 
 use crate::array::Array;
+use crate::layer::judge::assume;
 use crate::layer::scheme::Scheme;
 use crate::layer::tensors::{Tensors, listed};
 use crate::multi_head::Linear;
@@ -13,6 +14,19 @@ pub struct Found {
     pub scheme: Scheme,
     /// W_Q, W_K, W_V, W_O.
     pub parts: [Part; 4],
+    /// Tensors below the prefix that it is computed without, as the caller wants it.
+    pub left_out: Vec<String>,
+}
+
+/// How far a layer may be another than its scheme's.
+#[derive(Debug, Clone, Copy)]
+pub struct Trust {
+    /// The caller says that the layer is plain attention.
+    pub assumed: bool,
+    /// The model's type is known to be plain under these names.
+    pub known: bool,
+    /// Tensors of the model's type below the prefix that are no part of attention.
+    pub beside: &'static [&'static str],
 }
 
 /// A projection and where it comes from.
@@ -40,29 +54,45 @@ impl Part {
 /// Reads the layer at `prefix`.
 ///
 /// A tensor below the prefix that is no part of its scheme would change the result in a
-/// way that is not known here, so that it is an error.
-pub fn load(tensors: &Tensors, (prefix, scheme): (String, Scheme)) -> Result<Found, String> {
+/// way that is not known here, so that it is an error unless the caller knows better.
+pub fn load(
+    tensors: &Tensors,
+    (prefix, scheme): (String, Scheme),
+    trust: Trust,
+) -> Result<Found, String> {
     let below = Below {
         tensors,
         prefix: &prefix,
+        trust,
     };
+    let biased = !trust.assumed;
     let parts = match scheme {
         Scheme::Torch if below.has("in_proj_weight") => below.torch_packed()?,
         Scheme::Torch => below.torch_separate()?,
         Scheme::Bert => [
-            below.linear("self.query", true)?,
-            below.linear("self.key", true)?,
-            below.linear("self.value", true)?,
-            below.linear("output.dense", true)?,
+            below.linear("self.query", biased)?,
+            below.linear("self.key", biased)?,
+            below.linear("self.value", biased)?,
+            below.linear("output.dense", biased)?,
         ],
         Scheme::Gpt2 => below.gpt2()?,
         Scheme::Projections => below.projections()?,
     };
-    below.nothing_else(scheme, &parts)?;
+    let left_out = below.others(scheme, &parts);
+    if let (false, [_, ..]) = (trust.assumed, &left_out[..]) {
+        return Err(format!(
+            "{}: not known as part of a layer by the names of {}, which would be computed \
+             without; {}",
+            listed(&left_out, 4),
+            scheme.name(),
+            assume()
+        ));
+    }
     Ok(Found {
         prefix,
         scheme,
         parts,
+        left_out,
     })
 }
 
@@ -107,6 +137,7 @@ impl Matrix {
 struct Below<'a> {
     tensors: &'a Tensors,
     prefix: &'a str,
+    trust: Trust,
 }
 
 impl Below<'_> {
@@ -246,34 +277,39 @@ impl Below<'_> {
     }
 
     fn projections(&self) -> Result<[Part; 4], String> {
-        if self.has("o_proj.weight") {
+        let Trust { assumed, known, .. } = self.trust;
+        let llama = self.has("o_proj.weight");
+        if llama && !assumed {
             return Err(format!(
                 "{}: a layer of q_proj, k_proj, v_proj and o_proj, as in Llama, needs rotary \
                  position embedding on queries and keys, which does not exist here yet; without \
-                 it the result would be another",
-                self.full("o_proj.weight")
+                 it the result would be another; {}",
+                self.full("o_proj.weight"),
+                assume()
             ));
         }
-        let output = self.linear("out_proj", false)?;
-        if !self.has("q_proj.bias") {
+        let output = self.linear(if llama { "o_proj" } else { "out_proj" }, false)?;
+        if !(assumed || known || self.has("q_proj.bias")) {
             return Err(format!(
                 "{}: without a q_proj.bias this could be a layer of GPT-J, which needs rotary \
                  position embedding, or of GPT-Neo, which does not scale its scores; neither is \
-                 supported",
-                self.full("q_proj.weight")
+                 supported; {}",
+                self.full("q_proj.weight"),
+                assume()
             ));
         }
+        // A key's bias alone may be missing, as in Whisper.
+        let biased = self.has("q_proj.bias") || self.has("v_proj.bias");
         Ok([
-            self.linear("q_proj", true)?,
-            // Whisper's has none.
+            self.linear("q_proj", biased && !assumed)?,
             self.linear("k_proj", false)?,
-            self.linear("v_proj", true)?,
+            self.linear("v_proj", biased && !assumed)?,
             output,
         ])
     }
 
-    /// Refuses a layer with tensors that it would be computed without.
-    fn nothing_else(&self, scheme: Scheme, parts: &[Part; 4]) -> Result<(), String> {
+    /// Tensors below the prefix that the layer is computed without, norms aside.
+    fn others(&self, scheme: Scheme, parts: &[Part; 4]) -> Vec<String> {
         let start = self.full("");
         let used = |name: &String| {
             let names = parts
@@ -281,20 +317,14 @@ impl Below<'_> {
                 .flat_map(|part| [Some(&part.weight), part.bias.as_ref()]);
             names.flatten().any(|used| used == name)
         };
+        let beside =
+            |below: &str| scheme.beside().contains(&below) || self.trust.beside.contains(&below);
         let mut others = self.tensors.names();
         others.retain(|name| match name.strip_prefix(&start) {
-            Some(below) => !used(name) && !scheme.beside().contains(&below),
+            Some(below) => !used(name) && !beside(below),
             None => false,
         });
-        match others.is_empty() {
-            true => Ok(()),
-            false => Err(format!(
-                "{}: not known as part of a layer by the names of {}, which would be computed \
-                 without",
-                listed(&others, 4),
-                scheme.name()
-            )),
-        }
+        others
     }
 }
 

@@ -1,7 +1,9 @@
 //! `layer`: one attention layer of a checkpoint, on tokens from a file.
 
 mod config;
+mod judge;
 mod load;
+mod models;
 mod scheme;
 mod source;
 mod tensors;
@@ -25,9 +27,10 @@ pub use tensors::TensorPath;
 ///
 /// The layer is found by the names of its tensors: torch's MultiheadAttention
 /// (in_proj_weight, or q_proj_weight and so on), BERT (self.query), GPT-2 (c_attn,
-/// whose weights are (in, out), always causal), and q_proj, k_proj, v_proj, out_proj
-/// with biases (BART, OPT, Whisper, CLIP). Layers that need rotary embedding (Llama's
-/// q_proj .. o_proj) are refused. Weights are F32, F16 or BF16. X is what the model
+/// whose weights are (in, out)), and q_proj, k_proj, v_proj, out_proj (BART, OPT,
+/// Whisper, CLIP). The model_type of config.json or of the file's metadata says whether
+/// the model computes plain attention with them, and what a token sees; what is not
+/// known to be plain is refused, as are layers that need rotary embedding. Weights are F32, F16 or BF16. X is what the model
 /// gives to the layer; residual connection, norm and dropout are no part of it.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
@@ -45,6 +48,9 @@ pub struct LayerArgs {
     /// Element type of Y [default: that of X].
     #[arg(long, value_enum)]
     output_dtype: Option<OutputDType>,
+    /// Print one JSON document instead.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     backend: BackendArgs,
 }
@@ -68,36 +74,45 @@ pub fn layer(args: &LayerArgs) -> Result<ExitCode, Stop> {
     let reporter = Reporter::spinning();
     reporter.doing(format!("layer on {}", backend.describe()));
     let (y, times) = backend.multi_head_runs(&inputs, &layer.options, dtype, 2)?;
-    for line in loaded.describe() {
-        reporter.line(line)?;
-    }
     let shape = [
         dims.attention.batch,
         dims.attention.q_len,
         dims.output_width,
     ];
     let y = stored(&shape, y, dtype)?;
-    reporter.line(format!("Y        {} {:?}", y.type_name(), y.shape))?;
-    reporter.line(format!("ran on   {}", backend.describe()))?;
+    let kind = y.type_name();
     let milliseconds = |n: usize| times[n].as_secs_f64() * 1e3;
-    reporter.line(match times.len() {
-        1 => format!("time     {:.1} ms", milliseconds(0)),
-        _ => format!(
-            "time     {:.1} ms; the first run, with uploads and compilation, {:.1} ms",
-            milliseconds(1),
-            milliseconds(0)
-        ),
-    })?;
+    if !args.json {
+        for line in loaded.describe() {
+            reporter.line(line)?;
+        }
+        reporter.line(format!("Y        {kind} {shape:?}"))?;
+        reporter.line(format!("ran on   {}", backend.describe()))?;
+        reporter.line(match times.len() {
+            1 => format!("time     {:.1} ms", milliseconds(0)),
+            _ => format!(
+                "time     {:.1} ms; the first run, with uploads and compilation, {:.1} ms",
+                milliseconds(1),
+                milliseconds(0)
+            ),
+        })?;
+    }
+    let mut about = loaded.json();
+    about["version"] = env!("CARGO_PKG_VERSION").into();
+    about["ran_on"] = backend.describe().into();
+    about["options"] = options::json(&layer.options, dims.attention.qk_dim);
     if let (Some(path), Some(target)) = (&args.output, target) {
-        let about = serde_json::json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "ran_on": backend.describe(),
-            "layer": loaded.found.prefix,
-            "options": options::json(&layer.options, dims.attention.qk_dim),
-        });
-        write_safetensors(&target, &[("Y".to_owned(), y)], &about)
-            .map_err(|e| format!("{}: {e}", path.display()))?;
-        reporter.line(format!("{}: written", path.display()))?;
+        let written = write_safetensors(&target, &[("Y".to_owned(), y)], &about);
+        written.map_err(|e| format!("{}: {e}", path.display()))?;
+        match args.json {
+            true => about["output"] = path.display().to_string().into(),
+            false => reporter.line(format!("{}: written", path.display()))?,
+        }
+    }
+    if args.json {
+        about["Y"] = serde_json::json!({"type": kind, "shape": shape});
+        about["milliseconds"] = (0..times.len()).map(milliseconds).collect();
+        reporter.line(about.to_string())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -4,11 +4,13 @@
 //! | --- | --- | --- |
 //! | torch | `in_proj_weight` (3E, E), or `q_proj_weight`, `k_proj_weight`, `v_proj_weight`; `out_proj.weight` | `torch.nn.MultiheadAttention` |
 //! | BERT | `self.query.weight`, `self.key.weight`, `self.value.weight`, `output.dense.weight` | |
-//! | GPT-2 | `c_attn.weight` (E, 3E), `c_proj.weight` | (in, out); always causal |
+//! | GPT-2 | `c_attn.weight` (E, 3E), `c_proj.weight` | (in, out) |
 //! | out_proj | `q_proj.weight`, `k_proj.weight`, `v_proj.weight`, `out_proj.weight` | BART, OPT, Whisper, CLIP |
 //! | Llama | as before, but `o_proj.weight` | needs rotary embedding: refused |
 //!
 //! Names decide, not what a file is called, and shapes only confirm them.
+
+use std::collections::HashSet;
 
 use crate::layer::tensors::{Tensors, listed};
 
@@ -67,6 +69,7 @@ impl Scheme {
 /// Every layer of a file, by the names alone.
 pub fn all(tensors: &Tensors) -> Vec<(String, Scheme)> {
     let mut layers: Vec<(String, Scheme)> = Vec::new();
+    let mut known = HashSet::new();
     for name in tensors.names() {
         let marked = MARKS.iter().find_map(|(mark, scheme)| {
             let rest = name.strip_suffix(mark)?;
@@ -74,7 +77,7 @@ pub fn all(tensors: &Tensors) -> Vec<(String, Scheme)> {
             let prefix = prefix.or(rest.is_empty().then_some(""))?;
             Some((prefix.to_owned(), *scheme))
         });
-        if let Some(layer) = marked.filter(|(prefix, _)| layers.iter().all(|l| l.0 != *prefix)) {
+        if let Some(layer) = marked.filter(|(prefix, _)| known.insert(prefix.clone())) {
             layers.push(layer);
         }
     }

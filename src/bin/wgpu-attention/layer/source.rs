@@ -6,10 +6,12 @@ use clap::Args;
 use wgpu_attention::{MultiHeadDims, Options};
 
 use crate::array::{Array, Values};
-use crate::layer::config::{self, Config};
-use crate::layer::load::{self, Found, Part};
+use crate::layer::config::{self, Config, Heads};
+use crate::layer::judge::{self, Asked, Judged};
+use crate::layer::load::{self, Found, Part, Trust};
+use crate::layer::models;
 use crate::layer::scheme::{self, Scheme};
-use crate::layer::tensors::{TensorPath, Tensors};
+use crate::layer::tensors::{TensorPath, Tensors, listed};
 use crate::multi_head::Layer;
 use crate::options::CommonFlags;
 use crate::report::shown;
@@ -37,9 +39,17 @@ pub struct SourceArgs {
     /// The model's config [default: config.json beside the checkpoint, if there is one].
     #[arg(long, value_name = "FILE", requires = "input")]
     config: Option<PathBuf>,
-    /// Token i sees tokens up to itself only.
-    #[arg(long)]
+    /// Token i sees tokens up to itself only [default: as the metadata or the model's type
+    /// says].
+    #[arg(long, conflicts_with = "bidirectional")]
     causal: bool,
+    /// Tokens see all tokens [default: as the metadata or the model's type says].
+    #[arg(long)]
+    bidirectional: bool,
+    /// Compute the layer as plain attention, whatever its model's type, config and
+    /// further tensors are.
+    #[arg(long, requires = "input")]
+    assume_plain: bool,
     /// Factor on q.k [default: 1/sqrt(head_dim)].
     #[arg(long)]
     scale: Option<f32>,
@@ -51,6 +61,7 @@ pub struct Loaded {
     pub layer: Layer,
     pub found: Found,
     pub dims: MultiHeadDims,
+    judged: Judged,
     heads_from: String,
     input: String,
 }
@@ -60,7 +71,7 @@ impl SourceArgs {
     pub fn common(&self) -> CommonFlags {
         CommonFlags {
             scale: self.scale,
-            causal: CommonFlags::causal(self.causal, false),
+            causal: CommonFlags::causal(self.causal, self.bidirectional),
         }
     }
 
@@ -76,17 +87,56 @@ impl SourceArgs {
             .collect()
     }
 
+    fn asked(&self) -> Asked {
+        let CommonFlags { scale, causal } = self.common();
+        Asked {
+            assume_plain: self.assume_plain,
+            scaled: scale.is_some(),
+            causal,
+        }
+    }
+
     /// Finds the layer, reads it and its input, and checks that all of it fits.
     pub fn load(&self, checkpoint: &Path, input: &TensorPath) -> Result<Loaded, String> {
         let named = |e: String| format!("{}: {e}", checkpoint.display());
         let tensors = Tensors::open(checkpoint)?;
         let config = Config::read(&tensors, checkpoint, self.config.as_deref())?;
-        config.check(self.scale.is_some())?;
         let at = scheme::find(&tensors, self.prefix.as_deref()).map_err(named)?;
-        let found = load::load(&tensors, at).map_err(named)?;
+        let config = config.of_part(&at.0, self.assume_plain)?;
+        let model = config.model_type()?.map(|(name, _)| name);
+        let model = model.as_deref().unwrap_or_default();
+        let trust = Trust {
+            assumed: self.assume_plain,
+            known: models::plain(model).is_some_and(|(scheme, _)| scheme == at.1),
+            beside: models::beside(model),
+        };
+        let judged = judge::judge(&config, (&at.0, at.1), self.asked()).map_err(named);
+        // Without a type there is more to say of the tensors than of the model.
+        let (judged, found) = match model {
+            "" => {
+                let found = load::load(&tensors, at, trust).map_err(named)?;
+                (judged?, found)
+            }
+            _ => (judged?, load::load(&tensors, at, trust).map_err(named)?),
+        };
         if found.scheme == Scheme::Gpt2 && self.context.is_some() {
             let why = "layers of GPT-2's names are self-attention";
             return Err(format!("--context: {why}"));
+        }
+        match (judged.cross, &self.context) {
+            (Some(true), None) => {
+                return Err(format!(
+                    "--context is needed: {} is cross-attention",
+                    found.prefix
+                ));
+            }
+            (Some(false), Some(_)) => {
+                return Err(format!(
+                    "--context: {} is self-attention ({})",
+                    found.prefix, judged.plain
+                ));
+            }
+            _ => {}
         }
         let [query, key, value, output] = &found.parts;
         let (input_name, input) = rows("--input", input, query)?;
@@ -104,17 +154,24 @@ impl SourceArgs {
         };
         let (q_heads, heads_from) = match self.heads {
             Some(heads) => (heads, "--heads".to_owned()),
-            None => config.heads()?.ok_or_else(|| {
-                named(
-                    "--heads is needed: neither its metadata nor a config.json beside it has \
-                     the number of heads"
-                        .to_owned(),
-                )
-            })?,
+            None => {
+                let heads = config.heads(&found.prefix, judged.half)?.ok_or_else(|| {
+                    named(
+                        "--heads is needed: neither its metadata nor a config.json beside it has \
+                         the number of heads"
+                            .to_owned(),
+                    )
+                })?;
+                // In all models that are known, heads before pruning share the width.
+                if trust.known && !self.assume_plain {
+                    whole(query, &heads).map_err(named)?;
+                }
+                (heads.count, heads.from)
+            }
         };
         let kv_heads = heads([query, key, value, output], q_heads, self.kv_heads)?;
         let mut options = Options::default();
-        options.causal = self.causal || found.scheme == Scheme::Gpt2;
+        options.causal = judged.causal;
         options.scale = self.scale;
         let mask = self.mask.as_ref().map(mask).transpose()?;
         let layer = Layer {
@@ -132,9 +189,24 @@ impl SourceArgs {
             layer,
             dims,
             found,
+            judged,
             heads_from,
             input: shown(&input_name),
         })
+    }
+}
+
+/// Refuses a number of heads that are not of the width that the model's have.
+fn whole(query: &Part, heads: &Heads) -> Result<(), String> {
+    let (width, got) = (query.inputs(), query.outputs());
+    let Heads { count, of, from } = heads;
+    match width.is_multiple_of(*of) && got == width / of * count {
+        true => Ok(()),
+        false => Err(format!(
+            "{}: expected outputs of {count} heads ({from}) that are 1/{of} of the width {width} \
+             each, got {got}: were heads pruned? --heads says how many there are",
+            query.weight
+        )),
     }
 }
 
@@ -230,12 +302,43 @@ fn heads(parts: [&Part; 4], q_heads: usize, given: Option<usize>) -> Result<usiz
 }
 
 impl Loaded {
+    /// What a token sees.
+    fn sees(&self) -> &'static str {
+        match (self.layer.options.causal, &self.layer.mask) {
+            (true, None) => "earlier tokens and itself",
+            (true, Some(_)) => "earlier tokens and itself, of those that the mask keeps",
+            (false, None) => "all tokens",
+            (false, Some(_)) => "all tokens that the mask keeps",
+        }
+    }
+
+    /// What was decided and why, for programs.
+    pub fn json(&self) -> serde_json::Value {
+        let d = &self.dims.attention;
+        serde_json::json!({
+            "layer": self.found.prefix,
+            "names": self.found.scheme.name(),
+            "heads": {
+                "query": d.q_heads,
+                "key": d.kv_heads,
+                "width": d.qk_dim,
+                "from": self.heads_from,
+            },
+            "plain": self.judged.plain,
+            "without": self.found.left_out,
+            "causal": self.layer.options.causal,
+            "sees": self.sees(),
+            "why": self.judged.why,
+        })
+    }
+
     /// What was found, for people.
     pub fn describe(&self) -> Vec<String> {
         let Found {
             prefix,
             scheme,
             parts,
+            left_out,
         } = &self.found;
         let at = match &prefix[..] {
             "" => String::new(),
@@ -265,13 +368,11 @@ impl Loaded {
         };
         let (heads, dim, from) = (d.q_heads, d.qk_dim, &self.heads_from);
         lines.push(format!("heads    {heads} of {dim}{grouped} ({from})"));
-        let sees = match (layer.options.causal, scheme, &layer.mask) {
-            (true, Scheme::Gpt2, _) => "earlier tokens and itself, as GPT-2 is causal",
-            (true, ..) => "earlier tokens and itself (--causal)",
-            (false, _, Some(_)) => "all tokens that the mask keeps",
-            (false, ..) => "all tokens; --causal if the model is a decoder",
-        };
-        lines.push(format!("sees     {sees}"));
+        lines.push(format!("plain    {}", self.judged.plain));
+        if !left_out.is_empty() {
+            lines.push(format!("without  {}", listed(left_out, 4)));
+        }
+        lines.push(format!("sees     {} ({})", self.sees(), self.judged.why));
         let tensor = |array: &Array| format!("{} {:?}", array.type_name(), array.shape);
         lines.push(format!("X        {} {}", self.input, tensor(&layer.input)));
         if let Some(context) = &layer.context {

@@ -15,6 +15,11 @@ use crate::{input, memory};
 /// The longest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
 
+/// The longest name that is compared with another, in bytes, and how many are: the time
+/// that takes grows with the product of their lengths.
+const MAX_NAME: usize = 256;
+const MAX_NAMES: usize = 1_000;
+
 /// An open file and its header.
 #[derive(Debug)]
 pub struct Tensors {
@@ -90,12 +95,33 @@ impl Tensors {
 
     /// The names most like one that is not there.
     fn near(&self, name: &str) -> String {
-        let mut names = self.names();
-        names.sort_by_cached_key(|other| strsim::damerau_levenshtein(name, other));
+        let names = self.names();
         match names.is_empty() {
             true => "there is none".to_owned(),
-            false => format!("nearest are {}", listed(&names, 4)),
+            false => nearest(name, names),
         }
+    }
+}
+
+/// Of several names those most like another, for a message. Only names up to
+/// [`MAX_NAME`] are compared, and of those the [`MAX_NAMES`] that begin most like it.
+fn nearest(name: &str, mut names: Vec<String>) -> String {
+    if name.len() > MAX_NAME {
+        return format!("its names are {}", listed(&names, 4));
+    }
+    names.retain(|other| other.len() <= MAX_NAME);
+    let common = |other: &str| {
+        name.bytes()
+            .zip(other.bytes())
+            .take_while(|(a, b)| a == b)
+            .count()
+    };
+    names.sort_by_cached_key(|other| std::cmp::Reverse(common(other)));
+    names.truncate(MAX_NAMES);
+    names.sort_by_cached_key(|other| strsim::damerau_levenshtein(name, other));
+    match names.is_empty() {
+        true => format!("all its names are longer than {MAX_NAME} bytes"),
+        false => format!("nearest are {}", listed(&names, 4)),
     }
 }
 
@@ -168,4 +194,34 @@ pub fn listed(names: &[String], most: usize) -> String {
 fn by_number(name: &str) -> Vec<(Option<u64>, String)> {
     let parts = name.split('.');
     parts.map(|p| (p.parse().ok(), p.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_NAME, nearest};
+
+    #[test]
+    fn a_name_is_compared_with_short_ones_alone() {
+        let long = |end: &str| format!("{}{end}", "a".repeat(MAX_NAME));
+        let names = || vec![long("b"), "key".to_owned(), "quey".to_owned()];
+        assert_eq!(nearest("query", names()), "nearest are quey, key");
+        let shown = format!("its names are {}, key, quey", long("b"));
+        assert_eq!(nearest(&long("c"), names()), shown);
+        let none = nearest("query", vec![long("b")]);
+        assert_eq!(
+            none,
+            format!("all its names are longer than {MAX_NAME} bytes")
+        );
+    }
+
+    #[test]
+    fn the_nearest_of_very_many_names_is_found() {
+        let mut names: Vec<String> = (0..50_000).map(|n| format!("model.layers.{n}.x")).collect();
+        names.push("model.layers.7.self.kye".to_owned());
+        let near = nearest("model.layers.7.self.key", names);
+        assert!(
+            near.starts_with("nearest are model.layers.7.self.kye, "),
+            "{near}"
+        );
+    }
 }
