@@ -18,12 +18,10 @@ const NUMBER: &str = "@builtin(local_invocation_index) lane: u32,";
 const LOOK: &str = "    look_at_quads(";
 
 /// Lanes by their numbers, and whether quads stay whole.
-const ORDERS: [(&str, bool); 5] = [
-    ("index", true),
+const ORDERS: [(&str, bool); 3] = [
     ("127u - index", true),
     ("(index * 5u + 3u) & 127u", false),
-    ("reverseBits(index) >> 25u", false),
-    // Two lanes change places across two quads.
+    // Two lanes change places across two quads: the others' are whole.
     (
         "select(index, 7u - index, index == 3u || index == 4u)",
         false,
@@ -37,17 +35,16 @@ fn any_order_of_lanes_gives_the_right_result() {
         return println!("the adapter has no subgroups");
     }
     let cases = [
-        generate(1, Shape::f32([1, 2, 70, 24], 1, 150, 24), &[]),
         generate(
             2,
-            Shape::f32([1, 1, 67, 5], 1, 131, 65),
+            Shape::f32([1, 2, 67, 5], 1, 131, 40),
             &[Feature::Causal, Feature::Bias, Feature::Sinks],
         ),
         generate(
             3,
             Shape {
                 key_value: DType::F16,
-                ..Shape::f32([1, 1, 64, 8], 1, 64, 40)
+                ..Shape::f32([1, 1, 64, 8], 1, 150, 24)
             },
             &[Feature::Peaked, Feature::Segments],
         ),
@@ -83,5 +80,7 @@ fn any_order_of_lanes_gives_the_right_result() {
             }
         }
     }
-    report.finish(5 * 70 * 2 * 24);
+    // Each order's run, and where quads are whole its bits.
+    let elements = 134 * 41 + 64 * 25;
+    report.finish(4 * elements);
 }

@@ -6,10 +6,10 @@
 //! wrong results, and no error. A long row needs more than that.
 //!
 //! What follows mirrors the loops of the shaders, file by file. Nothing is counted by
-//! hand: trips come from the sizes, and the rest from two rules of llvmpipe. A `for`
+//! hand: trips come from the sizes, and the rest from two rules of llvmpipe. A loop
 //! goes once more through its body, all lanes idle, to find that it ends; and both
 //! sides of every branch are executed, so that each loop in a body counts one where
-//! the body is idle. tests/gpu_loops.rs compares the loops of each text with the idle
+//! the body is idle. tests/gpu_loops compares the loops of each text with the idle
 //! count here, and the bound with what the driver has used up.
 
 use std::ops::Add;
@@ -50,20 +50,12 @@ impl Add for Loops {
     }
 }
 
-/// A loop that tests before each trip.
+/// A loop, whether it tests before each trip or after it.
 fn repeat(trips: u64, body: Loops) -> Loops {
     let last = 1 + body.idle;
     Loops {
         run: trips.saturating_mul(1 + body.run).saturating_add(last),
         idle: last,
-    }
-}
-
-/// A loop that tests after each trip.
-fn until(trips: u64, body: Loops) -> Loops {
-    Loops {
-        run: trips.saturating_mul(1 + body.run),
-        idle: 1 + body.idle,
     }
 }
 
@@ -103,12 +95,12 @@ pub(crate) fn loops_of(shader: Shader, task: &Task, kernel: Kernel, caps: &Devic
         Shader::InspectTiled => shape.scores_tile() + repeat(8, shape.shown() + store_run()),
         Shader::ProjectLanes => {
             let runs = u64::from(shape.tiling.keys / 4);
-            until(shape.depth_chunks(), NONE) + repeat(runs, repeat(4, store_run()))
+            repeat(shape.depth_chunks(), NONE) + repeat(runs, repeat(4, store_run()))
         }
         Shader::InspectLanes => {
             let runs = u64::from(shape.tiling.keys / 4);
             let row = shape.shown() + store_run();
-            until(shape.depth_chunks(), NONE) + repeat(runs, repeat(4, row))
+            repeat(shape.depth_chunks(), NONE) + repeat(runs, repeat(4, row))
         }
         Shader::InspectRows => shape.inspect_rows(),
         Shader::InspectKeys => {
@@ -227,12 +219,12 @@ impl Shape<'_> {
             of_tile = repeat(trips(rules::PAIRS & !rules::SEGMENTS, rows), of_row)
                 + repeat(trips(rules::SEGMENTS, keys), NONE);
         }
-        of_tile = of_tile + until(self.depth_chunks(), NONE);
+        of_tile = of_tile + repeat(self.depth_chunks(), NONE);
         if knows.knows_scores() {
             of_tile = of_tile + repeat(trips(rules::SCORES, keys + 1), NONE);
         }
         // The last where some value is not finite.
-        of_tile = of_tile + until(columns.div_ceil(self.chunk()), NONE) + repeat(columns, NONE);
+        of_tile = of_tile + repeat(columns.div_ceil(self.chunk()), NONE) + repeat(columns, NONE);
         let of_run = repeat(rows, NONE) + store_run();
         let end = repeat(rows, repeat(columns.div_ceil(4), of_run));
         begin + repeat(columns, NONE) + repeat(self.tiles(), of_tile) + end

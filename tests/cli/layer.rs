@@ -1,9 +1,11 @@
 //! `layer`: the same layer under the names of every scheme. Layers of real models'
-//! definitions are in `models.rs`, what is refused is in `refused.rs`, that no input is lost in `overwritten.rs`.
+//! definitions are in `models.rs`, what a token sees in `sees.rs`, what is refused in
+//! `refused.rs`, that no input is lost in `overwritten.rs`.
 
 mod models;
 mod overwritten;
 mod refused;
+mod sees;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

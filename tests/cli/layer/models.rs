@@ -14,10 +14,10 @@ use crate::{Parts, run, stderr, stdout};
 
 /// The f32 CPU path and rounding to F32 of values up to some 100, in sums of 8 products;
 /// some models compute their softmax in f32.
-const TOLERANCE: f64 = 2e-5;
+pub const TOLERANCE: f64 = 2e-5;
 
 /// A file of `models/` with its config beside it, and the tensors that go with layers.
-struct Model {
+pub struct Model {
     folder: TempDir,
     stand: String,
     parts: Parts,
@@ -48,7 +48,7 @@ impl Model {
         model
     }
 
-    fn named(name: &str) -> Model {
+    pub fn named(name: &str) -> Model {
         Model::of(&folder().join(format!("{name}.safetensors")))
     }
 
@@ -60,7 +60,7 @@ impl Model {
         self.folder.path().join(name)
     }
 
-    fn prefixes(&self) -> Vec<String> {
+    pub fn prefixes(&self) -> Vec<String> {
         let names = self.parts.tensors.iter();
         let prefixes = names.filter_map(|(name, ..)| name.strip_prefix("X."));
         prefixes.map(str::to_owned).collect()
@@ -94,7 +94,7 @@ impl Model {
     }
 
     /// The largest difference from what the model makes of it, and what was decided.
-    fn error(&mut self, prefix: &str, flags: &[&str]) -> (f64, Value) {
+    pub fn error(&mut self, prefix: &str, flags: &[&str]) -> (f64, Value) {
         let output = self.run(prefix, flags);
         let what = format!("{} {prefix} {flags:?}", self.config["model_type"]);
         assert!(output.status.success(), "{what}: {}", stderr(&output));

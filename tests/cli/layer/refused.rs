@@ -1,6 +1,7 @@
 //! What `layer` refuses, and what it says.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use safetensors::tensor::Dtype;
 use tempfile::TempDir;
@@ -395,4 +396,46 @@ fn files_are_not_lost_and_not_trusted() {
     assert_eq!(lone.status.code(), Some(2));
     let words = "; --input says what an attention layer of this checkpoint is given, and --prefix which of bert.encoder.layer.0.attention\n";
     assert!(stderr(&lone).contains(words), "{}", stderr(&lone));
+}
+
+/// Names of 60,000 characters: of the file's tensors, of one that is missing, of one that
+/// is asked for. Comparing two of them letter by letter takes minutes.
+#[test]
+fn long_names_take_no_time() {
+    let desk = Desk::new();
+    let long = "n".repeat(60_000);
+    let limit = Duration::from_secs(20);
+    let start = Instant::now();
+    // A weight is missing beside others of such names.
+    let prefix = "bert.encoder.layer.0.attention";
+    let mut parts = renamed(of("bert"), prefix, &long);
+    for n in 0..4 {
+        parts = with(parts, &format!("{long}{n}"), &[1]);
+    }
+    let parts = parts.without(&format!("{long}.output.dense.weight"));
+    let missing = format!("no tensor {long}.output.dense.weight; its names are ");
+    desk.says(parts, &[], &[&missing]);
+    let spent = start.elapsed();
+    assert!(spent < limit, "a missing weight: {spent:?}");
+    // An input of such a name, which an argument can just hold, and one that is another's.
+    let mut named = nothing();
+    for n in 0..4 {
+        named = with(named, &format!("{long}{n}"), &[2, 7]);
+    }
+    let file = named.at(desk.path("named"));
+    for (asked, answer) in [(&long[..], "its names are "), ("mask", "longer than 256")] {
+        let mask = format!("{}:{asked}", file.display());
+        desk.says(of("bert"), &["--mask", &mask], &["no tensor ", answer]);
+        let spent = start.elapsed();
+        assert!(spent < limit, "{} characters asked: {spent:?}", asked.len());
+    }
+    // A prefix, a key of the metadata, and a config's key.
+    desk.says(of("bert"), &["--prefix", &long], &["no attention layer"]);
+    let mut parts = of("bert");
+    parts.metadata.insert(long.clone(), long.clone());
+    std::fs::write(desk.path("config.json"), format!("{{\"{long}\": 1}}")).unwrap();
+    let flags = ["--mask", desk.x.to_str().unwrap()];
+    desk.says(parts, &flags, &["--mask: "]);
+    let spent = start.elapsed();
+    assert!(spent < limit, "a prefix and keys: {spent:?}");
 }

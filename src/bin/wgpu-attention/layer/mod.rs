@@ -28,10 +28,16 @@ pub use tensors::TensorPath;
 /// The layer is found by the names of its tensors: torch's MultiheadAttention
 /// (in_proj_weight, or q_proj_weight and so on), BERT (self.query), GPT-2 (c_attn,
 /// whose weights are (in, out)), and q_proj, k_proj, v_proj, out_proj (BART, OPT,
-/// Whisper, CLIP). The model_type of config.json or of the file's metadata says whether
-/// the model computes plain attention with them, and what a token sees; what is not
-/// known to be plain is refused, as are layers that need rotary embedding. Weights are F32, F16 or BF16. X is what the model
-/// gives to the layer; residual connection, norm and dropout are no part of it.
+/// Whisper, CLIP). Weights are F32, F16 or BF16. X is what the model gives to W_Q;
+/// residual connection, norm and dropout are no part of it.
+///
+/// Names do not say all of a model's attention. The model_type of config.json or of the
+/// file's metadata does: only types that are known to be plain attention under their
+/// names are computed, and only with a config that keeps them so; the type also says
+/// whether a token sees later ones. Every other layer, and one that needs rotary
+/// embedding, is refused with what is not known or missing, unless --assume-plain says
+/// to compute it all the same. Without a type only torch's MultiheadAttention is
+/// computed, which is plain by its definition, and not causal unless --causal says so.
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub struct LayerArgs {

@@ -1,4 +1,10 @@
-"""Writes the layers of this folder: `python make.py`, with torch 2.4.1 and transformers 4.49.0.
+"""Writes the layers of this folder.
+
+    pip install torch==2.4.1 transformers==4.49.0 safetensors==0.8.0 numpy==2.2.6
+    python make.py
+
+The seed is fixed: every tensor and all metadata come out as they are here. Only the order
+of the metadata in a file's header may differ.
 
 For every model type a tiny model with random weights (W wide) runs on random tokens in
 float64. What goes into W_Q and W_K of its first layers is X and C (where it differs), what
