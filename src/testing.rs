@@ -8,7 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::kernel::compose::compose;
 use crate::kernel::pipeline::Pipelines;
+use crate::kernel::pipeline_cache::checksum;
+use crate::kernel::pipelines::all_pipelines;
 use crate::kernel::shader::{Shader, Slot, dtype_code};
 use crate::kernel::specialization::Specialization;
 use crate::kernel::uniform::{CopyParams, Params, View, align, lane_tile, rules, tile};
@@ -172,7 +175,7 @@ pub fn constants() -> Vec<(&'static str, u32)> {
 pub fn files() -> Vec<(&'static str, &'static str)> {
     let mut files = Vec::new();
     for shader in Shader::ALL {
-        let keys = crate::kernel::pipelines::all_pipelines().into_iter();
+        let keys = all_pipelines().into_iter();
         for (_, key) in keys.filter(|(s, _)| *s == shader) {
             for module in shader.modules(key).iter().chain([&shader.root()]) {
                 if !files.contains(&(module.name, module.text)) {
@@ -182,6 +185,14 @@ pub fn files() -> Vec<(&'static str, &'static str)> {
         }
     }
     files
+}
+
+/// A hash of all texts of a root, in the order of [`all_pipelines`], and the one that its
+/// proof was read beside, where it has a proof.
+pub fn texts_of(shader: Shader) -> (u64, Option<u64>) {
+    let all = all_pipelines().into_iter().filter(|(s, _)| *s == shader);
+    let texts: String = all.map(|(shader, key)| compose(shader, key).text).collect();
+    (checksum(texts.as_bytes()), shader.proven_texts())
 }
 
 /// One dispatch of a plan.

@@ -77,7 +77,7 @@ fn prelude(shader: Shader, key: Specialization) -> String {
     if shader.lanes(key) == tile::LANES {
         constant("COLUMN_RUNS", key.column_runs);
     }
-    if shader.is_tiled() || shader == Shader::ForwardLanes {
+    if shader.axes().count_tiles {
         constant("COUNT_TILES", u32::from(key.count_tiles));
     }
     if shader.broadcasts() {
@@ -92,7 +92,7 @@ fn prelude(shader: Shader, key: Specialization) -> String {
             "@group(0) @binding({}) var<storage, {mode}> {}: array<{}>;",
             index + 1,
             slot.name(),
-            slot.wgsl_element(shader, key),
+            shader.element(*slot, key),
         );
     }
     text

@@ -6,6 +6,7 @@ pub mod module;
 pub mod pipeline;
 pub mod pipeline_cache;
 pub mod pipelines;
+pub mod rows;
 pub mod scope;
 pub mod shader;
 pub mod specialization;

@@ -92,7 +92,7 @@ pub(crate) fn open<'a>(key: &str, sealed: &'a [u8]) -> Result<&'a [u8]> {
 }
 
 /// FNV-1a, 64 bits: a changed byte always changes it.
-fn checksum(bytes: &[u8]) -> u64 {
+pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })

@@ -1,6 +1,6 @@
 //! Every pipeline that a plan can ask for.
 
-use crate::kernel::shader::{Access, Shader};
+use crate::kernel::shader::{Access, LoadsAxis, Shader};
 use crate::kernel::specialization::{Lanes, Loads, RuleSet, Specialization};
 use crate::kernel::uniform::tile;
 use crate::view::dtype::DType;
@@ -48,46 +48,28 @@ pub fn all_pipelines() -> Vec<(Shader, Specialization)> {
     all
 }
 
-/// Forgets what the shader's text does not depend on, so that pipelines are
-/// shared. The staged kernels load words: they are what others are checked against.
+/// Forgets what the shader's text does not depend on, so that pipelines are shared.
 pub(crate) fn canonical(shader: Shader, key: Specialization) -> Specialization {
-    let general = Specialization::GENERAL;
-    let staged = Specialization {
-        kv_dtype: match shader.reads_keys_or_values() {
-            true => key.kv_dtype,
-            false => general.kv_dtype,
-        },
-        shared: key.shared,
-        ..general
+    let (axes, general) = (shader.axes(), Specialization::GENERAL);
+    let kv_dtype = match shader.reads_keys_or_values() {
+        true => key.kv_dtype,
+        false => general.kv_dtype,
     };
-    match shader {
-        Shader::ForwardTiled | Shader::ForwardTiledSubgroup => Specialization {
-            loads: pairs(key),
-            query_dtype: key.kv_dtype,
-            column_runs: key.column_runs,
-            count_tiles: key.count_tiles,
-            ..staged
-        },
-        Shader::ForwardLanes => Specialization {
-            query_dtype: chunk_query(key),
-            lanes: key.lanes,
-            loads: key.loads,
-            rules: key.rules,
-            count_tiles: key.count_tiles,
-            ..staged
-        },
-        Shader::ProjectTiled | Shader::InspectTiled => Specialization {
-            loads: pairs(key),
-            query_dtype: key.kv_dtype,
-            ..staged
-        },
-        Shader::ProjectLanes | Shader::InspectLanes => Specialization {
-            query_dtype: chunk_query(key),
-            lanes: key.lanes,
-            loads: key.loads,
-            ..staged
-        },
-        _ => staged,
+    let (loads, query_dtype) = match axes.loads {
+        LoadsAxis::Words => (general.loads, general.query_dtype),
+        LoadsAxis::Pairs => (pairs(key), key.kv_dtype),
+        LoadsAxis::Chunks => (key.loads, chunk_query(key)),
+    };
+    let pick = |depends: bool, own: Specialization| if depends { own } else { general };
+    Specialization {
+        kv_dtype,
+        query_dtype,
+        shared: key.shared,
+        lanes: pick(shader.broadcasts(), key).lanes,
+        loads,
+        rules: pick(axes.rules, key).rules,
+        column_runs: pick(axes.column_runs, key).column_runs,
+        count_tiles: pick(axes.count_tiles, key).count_tiles,
     }
 }
 
@@ -127,7 +109,7 @@ impl Specialization {
                 DType::BF16 => ".bf16",
             };
         }
-        if shader.is_tiled() {
+        if shader.axes().column_runs {
             stem += &format!(".{}columns", tile::RUN * self.column_runs);
         }
         match self.loads {

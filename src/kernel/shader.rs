@@ -2,8 +2,8 @@
 //! binds and how. Bind group layouts and the WGSL binding declarations are both
 //! made from it; tests compare it with what naga reflects.
 
-use crate::kernel::specialization::{Loads, Specialization};
-use crate::kernel::uniform::{LANES, tile};
+use crate::kernel::module::Module;
+use crate::kernel::specialization::Specialization;
 use crate::view::dtype::DType;
 
 /// A WGSL root in `shaders/`.
@@ -71,208 +71,83 @@ impl Slot {
             Slot::Source => "source",
         }
     }
-
-    /// Type of an element in WGSL. The output is atomic because rows of halves
-    /// may share a word; chunks of 4 elements are loaded at once, but by the tiled
-    /// kernels only pairs of queries and keys.
-    pub fn wgsl_element(self, shader: Shader, key: Specialization) -> &'static str {
-        let dtype = match self {
-            Slot::Output => return "atomic<u32>",
-            Slot::Query => key.query_dtype,
-            Slot::Key | Slot::Value => key.kv_dtype,
-            _ => return "u32",
-        };
-        let is_pair = shader.loads_pairs() && self != Slot::Value;
-        match (key.loads, dtype) {
-            (Loads::Words, _) => "u32",
-            (Loads::Chunks, DType::F32) if is_pair => "vec2<u32>",
-            (Loads::Chunks, _) if is_pair => "u32",
-            (Loads::Chunks, DType::F32) => "vec4<u32>",
-            (Loads::Chunks, _) => "vec2<u32>",
-            (Loads::WideChunks, DType::F32) => "vec2<u64>",
-            (Loads::WideChunks, _) => "u64",
-        }
-    }
 }
 
-use Access::{Read, Write};
-
-impl Shader {
-    /// Every root.
-    pub const ALL: [Shader; 14] = [
-        Shader::ForwardTiled,
-        Shader::ForwardTiledSubgroup,
-        Shader::ForwardLanes,
-        Shader::StagedScores,
-        Shader::StagedSoftmax,
-        Shader::StagedValues,
-        Shader::ProjectTiled,
-        Shader::ProjectLanes,
-        Shader::InspectTiled,
-        Shader::InspectLanes,
-        Shader::InspectRows,
-        Shader::InspectKeys,
-        Shader::RowNorms,
-        Shader::CopyWords,
-    ];
-
-    /// Name of the file in `shaders/`, and of the pipeline.
-    pub fn name(self) -> &'static str {
-        match self {
-            Shader::ForwardTiled => "forward_tiled",
-            Shader::ForwardTiledSubgroup => "forward_tiled_subgroup",
-            Shader::ForwardLanes => "forward_lanes",
-            Shader::StagedScores => "staged_scores",
-            Shader::StagedSoftmax => "staged_softmax",
-            Shader::StagedValues => "staged_values",
-            Shader::ProjectTiled => "project_tiled",
-            Shader::ProjectLanes => "project_lanes",
-            Shader::InspectTiled => "inspect_tiled",
-            Shader::InspectLanes => "inspect_lanes",
-            Shader::InspectRows => "inspect_rows",
-            Shader::InspectKeys => "inspect_keys",
-            Shader::RowNorms => "row_norms",
-            Shader::CopyWords => "copy_words",
-        }
-    }
-
-    /// Storage buffers, in the order of their bindings (1, 2, ...); binding 0
-    /// is the uniform.
-    pub fn slots(self) -> &'static [(Slot, Access)] {
-        match self {
-            Shader::ForwardTiled | Shader::ForwardTiledSubgroup | Shader::ForwardLanes => &[
-                (Slot::Query, Read),
-                (Slot::Key, Read),
-                (Slot::Value, Read),
-                (Slot::Output, Write),
-                (Slot::Stats, Write),
-                (Slot::Bias, Read),
-                (Slot::Mask, Read),
-                (Slot::Aux, Read),
-            ],
-            Shader::StagedScores => &[
-                (Slot::Query, Read),
-                (Slot::Key, Read),
-                (Slot::Scores, Write),
-                (Slot::Aux, Read),
-            ],
-            Shader::StagedSoftmax => &[
-                (Slot::Scores, Write),
-                (Slot::Stats, Write),
-                (Slot::Bias, Read),
-                (Slot::Mask, Read),
-                (Slot::Aux, Read),
-            ],
-            Shader::StagedValues => &[
-                (Slot::Scores, Read),
-                (Slot::Value, Read),
-                (Slot::Output, Write),
-                (Slot::Aux, Read),
-            ],
-            Shader::ProjectTiled | Shader::ProjectLanes => &[
-                (Slot::Query, Read),
-                (Slot::Key, Read),
-                (Slot::Output, Write),
-                (Slot::Bias, Read),
-            ],
-            Shader::InspectTiled | Shader::InspectLanes => &[
-                (Slot::Query, Read),
-                (Slot::Key, Read),
-                (Slot::Stats, Read),
-                (Slot::Bias, Read),
-                (Slot::Mask, Read),
-                (Slot::Aux, Read),
-                (Slot::Norms, Read),
-                (Slot::Output, Write),
-            ],
-            Shader::InspectRows => &[
-                (Slot::Scores, Write),
-                (Slot::Stats, Read),
-                (Slot::Bias, Read),
-                (Slot::Mask, Read),
-                (Slot::Aux, Read),
-                (Slot::Norms, Read),
-                (Slot::Output, Write),
-            ],
-            Shader::InspectKeys => &[(Slot::Scores, Read), (Slot::Received, Write)],
-            Shader::RowNorms => &[
-                (Slot::Query, Read),
-                (Slot::Key, Read),
-                (Slot::Output, Write),
-            ],
-            Shader::CopyWords => &[(Slot::Source, Read), (Slot::Aux, Write)],
-        }
-    }
-
-    /// Whether the text depends on the storage type of key and value.
-    pub fn reads_keys_or_values(self) -> bool {
-        self.slots()
-            .iter()
-            .any(|(slot, _)| matches!(slot, Slot::Key | Slot::Value))
-    }
-
-    /// Whether a comment in its root proves that every index is in range, every
-    /// loop ends and no divisor is 0, whatever the buffers hold. Such a shader
-    /// runs without wgpu's runtime checks. Whoever changes an index, a loop or a
-    /// division of the root or its modules checks the proof or removes it here.
-    pub fn is_proven(self) -> bool {
-        match self {
-            Shader::ForwardTiled
-            | Shader::ForwardTiledSubgroup
-            | Shader::StagedScores
-            | Shader::StagedSoftmax
-            | Shader::StagedValues
-            | Shader::ProjectTiled
-            | Shader::ProjectLanes
-            | Shader::InspectTiled
-            | Shader::InspectLanes
-            | Shader::CopyWords => true,
-            Shader::ForwardLanes | Shader::InspectRows | Shader::InspectKeys | Shader::RowNorms => {
-                false
-            }
-        }
-    }
-
+/// What is known of a root: its row in [`rows`](crate::kernel::rows).
+pub(crate) struct ShaderRow {
+    /// The root that the row is of.
+    pub shader: Shader,
+    /// Name of its file in `shaders/`, and of the pipeline.
+    pub name: &'static str,
+    /// The file with its entry point.
+    pub root: Module,
+    /// The files before it, in order of dependence.
+    pub modules: fn(Specialization) -> Vec<Module>,
+    /// Storage buffers, in the order of their bindings (1, 2, ...); binding 0 is the
+    /// uniform.
+    pub slots: &'static [(Slot, Access)],
     /// Invocations of a workgroup.
-    pub fn lanes(self, key: Specialization) -> u32 {
-        match self {
-            Shader::ForwardTiled
-            | Shader::ForwardTiledSubgroup
-            | Shader::StagedScores
-            | Shader::StagedValues
-            | Shader::ProjectTiled
-            | Shader::InspectTiled => tile::LANES,
-            Shader::ForwardLanes | Shader::ProjectLanes | Shader::InspectLanes => key.lanes.count(),
-            Shader::StagedSoftmax
-            | Shader::InspectRows
-            | Shader::InspectKeys
-            | Shader::RowNorms
-            | Shader::CopyWords => LANES,
-        }
-    }
+    pub workgroup: Workgroup,
+    /// What its text depends on, besides the storage types of what it binds and how it
+    /// binds them.
+    pub axes: Axes,
+    /// Whether its text uses subgroups.
+    pub subgroups: bool,
+    /// The texts whose proof was read.
+    pub proof: Option<Proof>,
+}
 
-    /// Whether it is the forward pass in tiles.
-    pub fn is_tiled(self) -> bool {
-        matches!(self, Shader::ForwardTiled | Shader::ForwardTiledSubgroup)
-    }
+/// Invocations of a workgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Workgroup {
+    /// So many.
+    Of(u32),
+    /// A subgroup, whose lanes spread what they load.
+    Subgroup,
+}
 
-    /// Whether queries and keys are loaded in pairs where they are loaded wide.
-    pub fn loads_pairs(self) -> bool {
-        self.is_tiled() || matches!(self, Shader::ProjectTiled | Shader::InspectTiled)
-    }
+/// Which parts of a [`Specialization`] a text depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Axes {
+    /// How it may load rows of query, key and value.
+    pub loads: LoadsAxis,
+    /// The rules that it knows; all where it does not.
+    pub rules: bool,
+    /// Runs of value columns.
+    pub column_runs: bool,
+    /// For tests: counts of tiles in the place of row states.
+    pub count_tiles: bool,
+}
 
-    /// Whether a workgroup is a subgroup that spreads what its lanes load.
-    pub fn broadcasts(self) -> bool {
-        matches!(
-            self,
-            Shader::ForwardLanes | Shader::ProjectLanes | Shader::InspectLanes
-        )
-    }
+impl Axes {
+    /// A text for loads of words that knows all rules.
+    pub const NONE: Axes = Axes {
+        loads: LoadsAxis::Words,
+        rules: false,
+        column_runs: false,
+        count_tiles: false,
+    };
+}
 
-    /// Whether the text uses subgroups.
-    pub fn needs_subgroups(self) -> bool {
-        self == Shader::ForwardTiledSubgroup || self.broadcasts()
-    }
+/// How a text may load rows of query, key and value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LoadsAxis {
+    /// By words alone: the staged kernels are what others are checked against.
+    Words,
+    /// By words, or chunks in which queries and keys of one storage type come in pairs.
+    Pairs,
+    /// By words, chunks, or chunks of 64-bit words; the query has its own storage type.
+    Chunks,
+}
+
+/// The comment in a root that proves of its texts that every index is in range, every loop
+/// ends and no divisor is 0, whatever the buffers hold. Such a shader runs without wgpu's
+/// runtime checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Proof {
+    /// A hash of all texts of the root, when the proof was last read beside them. A test
+    /// compares it: whoever changes the root or one of its modules reads the proof again.
+    pub texts: u64,
 }
 
 /// The code of a storage type in the shaders (`DTYPE_` constants).
