@@ -188,6 +188,7 @@
 //! | compute it over slices | [`MultiHeadInputs`], [`HostLinear`], [`UploadedMultiHead`] |
 //! | look inside | [`Inspection`], [`Pairs`], [`Rows`], [`Region`], [`Quantity`], [`Stage`], [`Stats`], [`RowSummary`], [`TopKey`], [`Norms`], [`UploadedInspection`], [`gram_matrices`], [`interpret`] |
 //! | check a result | [`mod@reference`], [`semantics`] |
+//! | change the crate | [`structure`] |
 //! | do without a GPU | [`cpu`] |
 //!
 //! # Not here yet
@@ -214,6 +215,7 @@ pub mod reference;
 mod rules;
 pub mod semantics;
 mod slices;
+pub mod structure;
 #[doc(hidden)]
 pub mod testing;
 #[cfg(all(feature = "tune", not(target_family = "wasm")))]

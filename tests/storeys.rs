@@ -9,7 +9,7 @@ use syn::visit::{self, Visit};
 /// From the ground up. What stands in one row does not know one another.
 const STOREYS: &[&[&str]] = &[
     &["error"],
-    &["memory", "semantics"],
+    &["memory", "semantics", "structure"],
     &["view"],
     &["rules"],
     &["host"],
