@@ -28,7 +28,7 @@ pub struct Inputs<'a> {
     pub kv_lengths: Option<&'a [u32]>,
     /// Valid queries of each sequence, (B), counts of at most Nq.
     pub q_lengths: Option<&'a [u32]>,
-    /// Offsets for [`Alignment::PerSequence`], (B).
+    /// Offsets for [`Alignment::PerSequence`](crate::Alignment::PerSequence), (B).
     pub offsets: Option<&'a [i32]>,
     /// Segment ids of queries (B, Nq) and keys (B, Nk): a pair is visible where they match.
     pub segments: Option<(&'a [u32], &'a [u32])>,
@@ -80,7 +80,7 @@ impl<'a> Inputs<'a> {
         self
     }
 
-    /// Adds per-sequence offsets for [`Alignment::PerSequence`].
+    /// Adds per-sequence offsets for [`Alignment::PerSequence`](crate::Alignment::PerSequence).
     pub fn offsets(mut self, offsets: &'a [i32]) -> Self {
         self.offsets = Some(offsets);
         self

@@ -49,7 +49,7 @@ impl RowSummary {
     /// but for keys, which are u32.
     ///
     /// # Errors
-    /// [`Error::Shape`] if their number is not that of any [`Rows::width`].
+    /// [`Error::Shape`] if their number is not that of any [`Rows::width`](crate::Rows::width).
     pub fn decode(words: &[u32]) -> Result<RowSummary> {
         let fixed = FIELDS + DISTANCE_BINS;
         if words.len() < fixed || !(words.len() - fixed).is_multiple_of(3) {

@@ -154,7 +154,7 @@ impl UploadedMultiHead {
     /// Reads Y, (B, Nq, width), widened to f32, awaiting the device.
     ///
     /// # Errors
-    /// [`Error::Readback`] or [`Error::DeviceLost`].
+    /// [`Error::Readback`](crate::Error::Readback) or [`Error::DeviceLost`](crate::Error::DeviceLost).
     pub async fn read_async(&self) -> Result<Vec<f32>> {
         let output = self.buffers.output.read(&self.attention).await?;
         self.attention.check_faults()?;

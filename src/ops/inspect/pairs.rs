@@ -92,7 +92,7 @@ impl Problem {
     /// Nothing else of the score matrix is held.
     ///
     /// # Errors
-    /// As [`Problem::forward`]; [`Error::Value`] if a range does not fit or
+    /// As [`Problem::forward`]; [`Error::Value`](crate::Error::Value) if a range does not fit or
     /// statistics or norms are missing.
     pub fn inspect(operands: &Operands<'_>, options: &Options, pairs: Pairs) -> Result<Problem> {
         Problem::new(operands, options, Arc::new(InspectPairs(pairs)))

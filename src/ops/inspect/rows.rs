@@ -139,7 +139,7 @@ impl Operation for SummarizeRows {
 impl Problem {
     /// Validates the summaries of rows, over all their keys. `operands.output`
     /// receives them and has shape (batches, heads, rows, [`Rows::width`]), f32;
-    /// [`RowSummary::decode`] reads them. Statistics are read as by
+    /// [`RowSummary::decode`](crate::RowSummary::decode) reads them. Statistics are read as by
     /// [`Problem::inspect`], norms where given. `operands.received`, where given,
     /// receives the mass of each key, summed over the rows in their order:
     /// (batches, heads, Nk, 1), f32.
