@@ -235,7 +235,7 @@ pub use ops::project::Projection;
 pub use plan::caps::DeviceCaps;
 pub use plan::choose::{Candidate, Evidence};
 pub use plan::device_class::DeviceClass;
-pub use plan::family::Kernel;
+pub use plan::kernel::Kernel;
 pub use plan::operands::Operands;
 pub use plan::plan::{Plan, PlanOptions};
 pub use plan::problem::Problem;

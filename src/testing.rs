@@ -19,7 +19,6 @@ use crate::plan::caps::DeviceCaps;
 use crate::plan::dispatch::Uniform;
 use crate::plan::plan::Plan;
 use crate::plan::problem::Problem;
-use crate::plan::tiling::Tiling;
 use crate::record::attention::Attention;
 use crate::rules::score_stage::Stage;
 use crate::view::dtype::{DType, Polarity};
@@ -27,10 +26,10 @@ use crate::view::geometry::{Geometry, MaskGeometry};
 use crate::view::lists::{ListKind, ListSource};
 
 /// Workgroup memory that the planner takes tiled kernels to need, in bytes.
-pub const WORKGROUP_MEMORY: u64 = crate::plan::tiling::TILE_MEMORY;
+pub const WORKGROUP_MEMORY: u64 = crate::plan::families::tiled::TILE_MEMORY;
 
 /// The same of the lane-broadcast kernel.
-pub const LANE_MEMORY: u64 = crate::plan::tiling::LANE_MEMORY;
+pub const LANE_MEMORY: u64 = crate::plan::families::lanes::LANE_MEMORY;
 
 /// Operands that a problem may have besides tensors, as `bench --rule` has them.
 #[derive(Debug, Default, Clone, Copy)]
@@ -317,7 +316,7 @@ pub fn foreign_pipeline_cache(attention: &Attention, data: &[u8]) -> Option<Vec<
 
 /// Rows and keys of a tile of the plan's kernel.
 pub fn tile_of(plan: &Plan, caps: &DeviceCaps) -> [usize; 2] {
-    let tiling = Tiling::of(plan.kernel, plan.problem.task.dims.v_dim, caps);
+    let tiling = plan.kernel.tiling(plan.problem.task.dims.v_dim, caps);
     [tiling.rows as usize, tiling.keys as usize]
 }
 

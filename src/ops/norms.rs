@@ -8,7 +8,7 @@ use crate::kernel::shader::Shader;
 use crate::kernel::uniform::LANES;
 use crate::ops::checks::check_f32;
 use crate::plan::dispatch::Pass;
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::operands::Operands;
 use crate::plan::operation::Operation;
 use crate::plan::passes::Part;

@@ -8,7 +8,8 @@ use crate::kernel::shader::Shader;
 use crate::kernel::uniform::{Params, lane_tile};
 use crate::ops::checks::refuse_inspection;
 use crate::plan::dispatch::Pass;
-use crate::plan::family::Kernel;
+use crate::plan::family::ScoreTiles;
+use crate::plan::kernel::Kernel;
 use crate::plan::operands::Operands;
 use crate::plan::operation::Operation;
 use crate::plan::passes::Part;
@@ -142,8 +143,8 @@ impl Operation for Project {
     }
 
     fn dispatches(&self, part: &Part<'_>) -> Vec<Pass> {
-        let (shader, params) = match part.kernel {
-            Kernel::LaneBroadcast => {
+        let (shader, params) = match part.kernel.row().scores {
+            ScoreTiles::Lanes => {
                 let params = Params {
                     trips_rows: lane_tile::ROWS,
                     // Runs of 4 outputs.
@@ -152,9 +153,7 @@ impl Operation for Project {
                 };
                 (Shader::ProjectLanes, params)
             }
-            Kernel::Tiled | Kernel::TiledSubgroup | Kernel::Staged => {
-                (Shader::ProjectTiled, part.params)
-            }
+            ScoreTiles::Workgroup => (Shader::ProjectTiled, part.params),
         };
         let tiles = [part.row_tiles(), part.key_tiles(part.task.dims.kv_len)];
         vec![part.tiles(shader, tiles, params)]

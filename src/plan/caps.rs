@@ -179,7 +179,7 @@ fn subgroup_sizes(info: &wgpu::AdapterInfo) -> Option<[u32; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::family::Kernel;
+    use crate::plan::kernel::Kernel;
     use wgpu::{Backend, Features};
 
     /// Under strict rules wgpu says 0 of limits that WebGPU does not have.

@@ -7,7 +7,7 @@ use std::fmt;
 use crate::error::Error;
 use crate::kernel::specialization::Loads;
 use crate::plan::caps::DeviceCaps;
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::loops::check_loops;
 use crate::plan::requirements::check_device;
 use crate::plan::task::Task;

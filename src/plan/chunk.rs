@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use crate::kernel::uniform::tile;
 use crate::plan::caps::DeviceCaps;
-use crate::plan::family::Kernel;
 use crate::plan::task::Task;
 use crate::view::geometry::Geometry;
 
@@ -93,7 +92,7 @@ pub(crate) fn slab(geometry: &Geometry, axes: [Range<usize>; 3], caps: &DeviceCa
 /// Every operand's slab for a chunk, by name.
 pub(crate) fn slabs(
     task: &Task,
-    kernel: Kernel,
+    holds_scores: bool,
     chunk: &Chunk,
     caps: &DeviceCaps,
 ) -> Vec<(&'static str, Slab)> {
@@ -157,7 +156,7 @@ pub(crate) fn slabs(
     if let Some((stats, _)) = &task.stats {
         all.push(("stats", slab(stats, by_row(), caps)));
     }
-    if task.holds_scores(kernel) {
+    if holds_scores {
         let end = chunk.pairs(task).saturating_mul(4);
         let whole = Slab {
             start: 0,

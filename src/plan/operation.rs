@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::plan::caps::DeviceCaps;
 use crate::plan::choose::choose;
 use crate::plan::dispatch::Pass;
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::operands::Operands;
 use crate::plan::passes::Part;
 use crate::plan::task::{Facts, Task};

@@ -7,7 +7,7 @@ use crate::plan::aux_layout::AuxLayout;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::chunk::{Chunk, Slab, slabs};
 use crate::plan::dispatch::{Bind, Pass, Uniform};
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::rule_bits::rule_bits;
 use crate::plan::task::{Scores, Task};
 use crate::plan::tiling::Tiling;
@@ -98,17 +98,17 @@ pub(crate) struct Part<'a> {
 impl<'a> Part<'a> {
     pub fn new(
         task: &'a Task,
-        kernel: Kernel,
+        (kernel, tiling, holds_scores): (Kernel, Tiling, bool),
         chunk: &'a Chunk,
         aux: &'a AuxLayout,
         caps: &'a DeviceCaps,
     ) -> Self {
-        let slabs = slabs(task, kernel, chunk, caps);
+        let slabs = slabs(task, holds_scores, chunk, caps);
         Part {
             task,
             kernel,
             chunk,
-            tiling: Tiling::of(kernel, task.dims.v_dim, caps),
+            tiling,
             heads: (chunk.batches.len() * chunk.heads.len()) as u32,
             row_count: chunk.rows.len() as u32,
             params: params(task, chunk, aux, &slabs),
@@ -147,6 +147,12 @@ impl<'a> Part<'a> {
             ..params
         };
         self.pass(shader, params)
+    }
+
+    /// A dispatch of one workgroup for each tile of rows and of value columns.
+    pub fn columns(&self, shader: Shader, params: Params) -> Pass {
+        let columns = (self.task.dims.v_dim as u32).div_ceil(self.tiling.columns);
+        self.tiles(shader, [self.row_tiles(), columns], params)
     }
 
     /// A dispatch of one workgroup for each tile of rows and of keys.
@@ -243,7 +249,7 @@ fn params(task: &Task, chunk: &Chunk, aux: &AuxLayout, slabs: &[(&'static str, S
     let scores = match task.facts.scores {
         Scores::Output => view(&task.output, base("output")),
         Scores::Nowhere => View::default(),
-        Scores::Workspace | Scores::WorkspaceOfStaged => {
+        Scores::Workspace | Scores::OfFamily => {
             let keys = dims.kv_len as u64;
             let head = keys * chunk.rows.len() as u64;
             View {

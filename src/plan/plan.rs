@@ -10,13 +10,12 @@ use crate::kernel::shader::{Access, Shader, Slot};
 use crate::kernel::specialization::Specialization;
 use crate::plan::aux_layout::AuxLayout;
 use crate::plan::caps::DeviceCaps;
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::passes;
 use crate::plan::passes::Part;
 use crate::plan::problem::Problem;
 use crate::plan::requirements::{check_passes, check_whole, mismatch};
 use crate::plan::split::split;
-use crate::plan::tiling::specialization;
 use crate::view::lists::ListSource;
 
 /// Choices that a caller may take out of the planner's hands.
@@ -149,7 +148,7 @@ impl Plan {
             0
         };
         let scores_start = gathered.next_multiple_of(caps.alignment());
-        let scores_bytes = match task.holds_scores(kernel) {
+        let scores_bytes = match kernel.holds_scores(task) {
             true => chunks.iter().map(|chunk| chunk.pairs(task) * 4).max(),
             false => None,
         };
@@ -167,8 +166,10 @@ impl Plan {
         // scores cannot bind the lists read-only.
         let mixed = gathered > 0 && scores_bytes > 0;
         let mut passes = passes::gather(task, &aux, caps);
+        let tiling = kernel.tiling(task.dims.v_dim, caps);
+        let of_family = (kernel, tiling, kernel.holds_scores(task));
         for chunk in &chunks {
-            let part = Part::new(task, kernel, chunk, &aux, caps);
+            let part = Part::new(task, of_family, chunk, &aux, caps);
             passes.extend(operation.dispatches(&part));
         }
         for pass in &mut passes {
@@ -178,7 +179,7 @@ impl Plan {
             let writes_scores = pass.binds.iter().zip(pass.shader.slots()).any(writes);
             let specialization = Specialization {
                 shared: shared || (mixed && writes_scores),
-                ..specialization(task, kernel, caps)
+                ..kernel.specialization(task, caps)
             };
             pass.specialization = canonical(pass.shader, specialization);
         }

@@ -6,11 +6,10 @@ use crate::kernel::specialization::Loads;
 use crate::kernel::uniform::Params;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::dispatch::Pass;
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::loops::check_loops;
 use crate::plan::passes;
 use crate::plan::task::Task;
-use crate::plan::tiling::Tiling;
 use crate::view::geometry::PHASE;
 use crate::view::lists::ListSource;
 
@@ -18,27 +17,7 @@ use crate::view::lists::ListSource;
 pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
     let shaders = kernel.shaders();
     let mut reasons = Vec::new();
-    if kernel == Kernel::LaneBroadcast && caps.lanes().is_none() {
-        reasons.push(Error::value(
-            "device",
-            "the feature SUBGROUP and subgroups of one size, 4 or at least 8 lanes",
-            match caps.subgroup_size {
-                Some(size) => format!("subgroups of {size} lanes"),
-                None => "no subgroups of one size".to_owned(),
-            },
-        ));
-    }
-    let quads = caps.min_subgroup_size.is_some_and(|lanes| lanes >= 4);
-    if kernel == Kernel::TiledSubgroup && !quads {
-        reasons.push(Error::value(
-            "device",
-            "the feature SUBGROUP and subgroups of at least 4 lanes",
-            match caps.min_subgroup_size {
-                Some(size) => format!("subgroups of {size} lanes"),
-                None => "no subgroups".to_owned(),
-            },
-        ));
-    }
+    reasons.extend((kernel.row().lacks)(caps));
     let align = caps.alignment();
     if !PHASE.is_multiple_of(align) {
         reasons.push(Error::Limit {
@@ -48,7 +27,7 @@ pub(crate) fn check_device(caps: &DeviceCaps, kernel: Kernel) -> Vec<Error> {
             limit: align,
         });
     }
-    let tiling = Tiling::of(kernel, 0, caps);
+    let tiling = kernel.tiling(0, caps);
     let buffers = shaders.iter().map(|shader| shader.slots().len()).max();
     reasons.extend(check_dispatch(buffers.unwrap_or(0), tiling.lanes, caps));
     let memory = u64::from(caps.max_compute_workgroup_storage_size);

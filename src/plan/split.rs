@@ -5,10 +5,10 @@ use crate::error::Error;
 use crate::kernel::uniform::tile;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::chunk::{Chunk, slabs};
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::operation::Operation;
 use crate::plan::task::Task;
-use crate::plan::tiling::{Tiles, Tiling};
+use crate::plan::tiling::Tiles;
 use crate::view::lists::ListSource;
 
 /// Scores of the staged path that are held at a time, unless one tile of rows
@@ -28,7 +28,7 @@ pub(crate) fn workgroups(
     chunk: &Chunk,
     caps: &DeviceCaps,
 ) -> u64 {
-    let tiling = Tiling::of(kernel, task.dims.v_dim, caps);
+    let tiling = kernel.tiling(task.dims.v_dim, caps);
     let heads = chunk.batches.len() as u64 * chunk.heads.len() as u64;
     let rows = chunk.rows.len() as u64;
     let tiles = Tiles {
@@ -51,7 +51,7 @@ fn misfit(
 ) -> Vec<Error> {
     let mut reasons = Vec::new();
     let binding = caps.max_storage_buffer_binding_size;
-    for (operand, slab) in slabs(task, kernel, chunk, caps) {
+    for (operand, slab) in slabs(task, kernel.holds_scores(task), chunk, caps) {
         if slab.end - slab.start > binding {
             reasons.push(Error::Limit {
                 what: format!("{operand}: one (batch, kv head) slab in bytes"),
@@ -70,7 +70,7 @@ fn misfit(
             });
         }
     }
-    if task.holds_scores(kernel) {
+    if kernel.holds_scores(task) {
         let tile = u64::from(tile::ROWS) * task.dims.kv_len as u64 * 4;
         let budget = STAGED_WORKSPACE.max(tile).min(binding);
         let needed = chunk.pairs(task).saturating_mul(4);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::kernel::shader::Shader;
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::rules::dims::Dims;
 use crate::rules::options::Options;
 use crate::rules::region::Region;
@@ -108,22 +108,13 @@ pub(crate) enum Scores {
     Nowhere,
     /// In the workspace, those of a chunk.
     Workspace,
-    /// The same, of the staged family alone.
-    WorkspaceOfStaged,
+    /// The same, where the family holds them.
+    OfFamily,
     /// In the output, which they are.
     Output,
 }
 
 impl Task {
-    /// Whether scores of whole rows are held in the workspace.
-    pub fn holds_scores(&self, kernel: Kernel) -> bool {
-        match self.facts.scores {
-            Scores::Workspace => true,
-            Scores::WorkspaceOfStaged => kernel == Kernel::Staged,
-            Scores::Nowhere | Scores::Output => false,
-        }
-    }
-
     /// Whether there is a norm for every query head and not for every kv head.
     pub(crate) fn norms_by_query(&self) -> bool {
         let by = |norms: &Geometry| norms.shape[1] == self.dims.q_heads;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::view::dtype::DType;
 
 /// Problems alike enough that one measurement speaks for all of them.

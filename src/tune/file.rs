@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::tuned::{ProblemClass, Tuned};
 use crate::record::attention::Attention;
 use crate::tune::measure::TuneReport;

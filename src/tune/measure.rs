@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::host::inputs::{Inputs, Outputs};
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::plan::PlanOptions;
 use crate::plan::problem::Problem;
 use crate::plan::tuned::ProblemClass;

@@ -1,18 +1,16 @@
 //! The forward pass: O = softmax(scale Q K^T + ...) V, and statistics where the operands
 //! name them.
 
-pub mod families;
 pub mod stage;
 
 use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result};
 use crate::ops::checks::refuse_inspection;
-use crate::ops::forward::families::dispatches;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::choose::choose;
 use crate::plan::dispatch::Pass;
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::operands::Operands;
 use crate::plan::operation::{Operation, OperationRef};
 use crate::plan::passes::Part;
@@ -36,7 +34,7 @@ static OPERATION: LazyLock<Arc<dyn Operation>> = LazyLock::new(|| Arc::new(Forwa
 impl Operation for Forward {
     fn facts(&self) -> Facts {
         Facts {
-            scores: Scores::WorkspaceOfStaged,
+            scores: Scores::OfFamily,
             reads_values: true,
             is_forward: true,
             ..Facts::of(|kernel| kernel.shaders().to_vec())
@@ -49,15 +47,15 @@ impl Operation for Forward {
     }
 
     fn dispatches(&self, part: &Part<'_>) -> Vec<Pass> {
-        dispatches(part)
+        (part.kernel.row().dispatches)(part)
     }
 
     fn dispatches_of_chunk(&self, kernel: Kernel) -> usize {
-        if kernel == Kernel::Staged { 3 } else { 1 }
+        kernel.shaders().len()
     }
 
     fn workgroups(&self, tiles: &Tiles, kernel: Kernel) -> u64 {
-        families::workgroups(tiles, kernel)
+        (kernel.row().workgroups)(tiles)
     }
 
     fn flops(&self, dims: &Dims, rows: f64) -> f64 {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::kernel::shader::Shader;
 use crate::ops::checks::refuse_inspection;
-use crate::ops::forward::families;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::dispatch::Pass;
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::operands::Operands;
 use crate::plan::operation::Operation;
 use crate::plan::passes::Part;
@@ -63,7 +62,7 @@ impl Operation for ScoreStage {
     }
 
     fn workgroups(&self, tiles: &Tiles, kernel: Kernel) -> u64 {
-        families::workgroups(tiles, kernel)
+        (kernel.row().workgroups)(tiles)
     }
 
     fn flops(&self, dims: &Dims, rows: f64) -> f64 {

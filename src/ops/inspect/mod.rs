@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::kernel::shader::Shader;
 use crate::kernel::uniform::{Params, lane_tile};
 use crate::ops::checks::check_f32;
-use crate::plan::family::Kernel;
+use crate::plan::family::ScoreTiles;
 use crate::plan::operands::Operands;
 use crate::plan::passes::Part;
 use crate::plan::tiling::Tiles;
@@ -51,8 +51,8 @@ fn output_shape(
 
 /// The shader that shows pairs, from scores as the family computes them, and its uniform.
 fn of_family(part: &Part<'_>) -> (Shader, Params) {
-    match part.kernel {
-        Kernel::LaneBroadcast => {
+    match part.kernel.row().scores {
+        ScoreTiles::Lanes => {
             let params = Params {
                 trips_rows: lane_tile::ROWS,
                 // Runs of 4 keys.
@@ -61,9 +61,7 @@ fn of_family(part: &Part<'_>) -> (Shader, Params) {
             };
             (Shader::InspectLanes, params)
         }
-        Kernel::Tiled | Kernel::TiledSubgroup | Kernel::Staged => {
-            (Shader::InspectTiled, part.params)
-        }
+        ScoreTiles::Workgroup => (Shader::InspectTiled, part.params),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::kernel::uniform::Params;
 use crate::ops::checks::{missing, refuse_received};
 use crate::ops::inspect;
 use crate::plan::dispatch::Pass;
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::operands::Operands;
 use crate::plan::operation::Operation;
 use crate::plan::passes::Part;

@@ -9,7 +9,7 @@ use crate::kernel::uniform::{LANES, Params, rules};
 use crate::ops::checks::{check_f32, missing};
 use crate::ops::inspect;
 use crate::plan::dispatch::{Bind, Pass};
-use crate::plan::family::Kernel;
+use crate::plan::kernel::Kernel;
 use crate::plan::operands::Operands;
 use crate::plan::operation::Operation;
 use crate::plan::passes::Part;
