@@ -188,6 +188,7 @@
 //! | compute it over slices | [`MultiHeadInputs`], [`HostLinear`], [`UploadedMultiHead`] |
 //! | look inside | [`Inspection`], [`Pairs`], [`Rows`], [`Region`], [`Quantity`], [`Stage`], [`Stats`], [`RowSummary`], [`TopKey`], [`Norms`], [`UploadedInspection`], [`gram_matrices`], [`interpret`] |
 //! | check a result | [`mod@reference`], [`semantics`] |
+//! | change the crate | [`structure`] |
 //! | do without a GPU | [`cpu`] |
 //!
 //! # Not here yet
@@ -201,104 +202,73 @@
 // Allowed function by function, each with its proof.
 #![deny(unsafe_code)]
 
-mod attention;
-mod aux_layout;
-#[cfg(all(feature = "blocking", not(target_family = "wasm")))]
-mod blocking;
-mod call;
-mod caps;
-mod class;
 pub mod cpu;
-mod device;
-mod encode;
 mod error;
-mod faults;
 mod host;
-mod inspect;
 pub mod interpret;
 mod kernel;
-mod lists;
-mod loops;
-mod mask;
 mod memory;
-mod modules;
-mod multi_head;
-mod operands;
-mod options;
-mod params;
-mod passes;
-mod pipeline;
-mod pipeline_cache;
-mod place;
+mod ops;
 mod plan;
-mod problem;
-mod projection;
-mod readback;
+mod record;
 pub mod reference;
-mod requirements;
+mod rules;
 pub mod semantics;
-mod shader;
-mod spans;
-mod specialization;
-mod split;
-mod stage;
-mod tensor;
+mod slices;
+pub mod structure;
 #[doc(hidden)]
 pub mod testing;
-mod tiling;
-mod timing;
 #[cfg(all(feature = "tune", not(target_family = "wasm")))]
 mod tune;
-mod tune_class;
-#[cfg(all(feature = "tune", not(target_family = "wasm")))]
-mod tune_data;
-#[cfg(all(feature = "tune", not(target_family = "wasm")))]
-mod tune_file;
-mod upload;
-mod visited;
-mod warm;
+mod view;
 
-pub use attention::{Attention, Prepared};
-pub use caps::DeviceCaps;
-pub use class::{Candidate, DeviceClass, Evidence};
-pub use device::AdapterOptions;
-pub use encode::Workspace;
 pub use error::{Error, Result};
-pub use host::{
-    BoolMask, DType, Data, Dims, Inputs, MAX_SEQUENCE, MaskData, Outputs, Polarity, Tensor,
-};
-pub use inspect::{
-    Inspection, MAX_TOP, Norms, Pairs, Quantity, RowSummary, Rows, TopKey, UploadedInspection,
-    gram_matrices,
-};
-pub use kernel::Kernel;
-pub use mask::Visibility;
-pub use multi_head::{
-    HostLinear, InProjections, Linear, MultiHeadDims, MultiHeadInputs, MultiHeadOperands,
-    MultiHeadPlan, PreparedMultiHead, UploadedMultiHead,
-};
-pub use operands::Operands;
-pub use options::{Alignment, Options, Window};
-pub use plan::{Plan, PlanOptions};
-pub use problem::{Problem, Region};
-pub use projection::Projection;
-pub use split::MAX_DISPATCHES;
-pub use stage::Stage;
-pub use tensor::{List, MaskView, Stats, StatsView, TensorView};
+pub use host::inputs::{Inputs, Outputs};
+pub use host::layer::{HostLinear, MultiHeadInputs};
+pub use host::row_summary::{RowSummary, TopKey};
+pub use host::tensor::{BoolMask, Data, MaskData, Tensor};
+pub use ops::layer::operands::{InProjections, Linear, MultiHeadOperands};
+pub use ops::layer::plan::MultiHeadPlan;
+pub use ops::layer::prepared::PreparedMultiHead;
+pub use ops::norms::Norms;
+pub use ops::project::Projection;
+pub use plan::caps::DeviceCaps;
+pub use plan::choose::{Candidate, Evidence};
+pub use plan::device_class::DeviceClass;
+pub use plan::kernel::Kernel;
+pub use plan::operands::Operands;
+pub use plan::plan::{Plan, PlanOptions};
+pub use plan::problem::Problem;
+pub use plan::split::MAX_DISPATCHES;
+pub use plan::tuned::{ProblemClass, Tuned};
+pub use record::attention::{Attention, Prepared};
+pub use record::encode::Workspace;
+pub use rules::dims::{Dims, MAX_SEQUENCE};
+pub use rules::layer_dims::MultiHeadDims;
+pub use rules::options::{Alignment, Options, Window};
+pub use rules::positional::Visibility;
+pub use rules::region::Region;
+pub use rules::score_stage::Stage;
+pub use rules::selection::{MAX_TOP, Pairs, Quantity, Rows};
+pub use slices::device::AdapterOptions;
+pub use slices::inspection::{Inspection, UploadedInspection, gram_matrices};
+pub use slices::layer::UploadedMultiHead;
+pub use slices::upload::Uploaded;
 #[cfg(all(feature = "tune", not(target_family = "wasm")))]
-pub use tune::{Outcome, Trial, TuneOptions, TuneReport, TuneStep};
-pub use tune_class::{ProblemClass, Tuned};
+pub use tune::file::Tuning;
 #[cfg(all(feature = "tune", not(target_family = "wasm")))]
-pub use tune_file::Tuning;
-pub use upload::Uploaded;
+pub use tune::measure::{Outcome, Trial, TuneOptions, TuneReport, TuneStep};
+pub use view::dtype::{DType, Polarity};
+pub use view::tensor::{List, MaskView, Stats, StatsView, TensorView};
 
 /// The shaders as text, for validation and inspection.
 #[doc(hidden)]
 pub mod shaders {
-    pub use crate::kernel::{Access, Shader, Slot};
-    pub use crate::plan::emitted;
-    pub use crate::shader::{Composed, compose};
-    pub use crate::specialization::{Lanes, Loads, RuleSet, Specialization, all_pipelines};
+    pub use crate::kernel::compose::{Composed, compose};
+    pub use crate::kernel::pipelines::all_pipelines;
+    pub use crate::kernel::shader::{Access, Shader, Slot};
+    pub use crate::kernel::specialization::{Lanes, Loads, RuleSet, Specialization};
+    pub use crate::plan::plan::emitted;
 }
 
 /// The wgpu that this crate is built with.

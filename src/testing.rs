@@ -7,25 +7,29 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::attention::Attention;
-use crate::caps::DeviceCaps;
 use crate::error::Result;
-use crate::host::{DType, Polarity};
-use crate::kernel::{Shader, Slot, dtype_code};
-use crate::lists::{ListKind, ListSource};
-use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
-use crate::pipeline::Pipelines;
-use crate::plan::{Plan, Uniform};
-use crate::problem::{Geometry, MaskGeometry, Problem};
-use crate::specialization::Specialization;
-use crate::stage::Stage;
-use crate::tiling::Tiling;
+use crate::kernel::compose::compose;
+use crate::kernel::pipeline::Pipelines;
+use crate::kernel::pipeline_cache::checksum;
+use crate::kernel::pipelines::all_pipelines;
+use crate::kernel::shader::{Shader, Slot, dtype_code};
+use crate::kernel::specialization::Specialization;
+use crate::kernel::uniform::{CopyParams, Params, View, align, lane_tile, rules, tile};
+use crate::plan::caps::DeviceCaps;
+use crate::plan::dispatch::Uniform;
+use crate::plan::plan::Plan;
+use crate::plan::problem::Problem;
+use crate::record::attention::Attention;
+use crate::rules::score_stage::Stage;
+use crate::view::dtype::{DType, Polarity};
+use crate::view::geometry::{Geometry, MaskGeometry};
+use crate::view::lists::{ListKind, ListSource};
 
 /// Workgroup memory that the planner takes tiled kernels to need, in bytes.
-pub const WORKGROUP_MEMORY: u64 = crate::tiling::TILE_MEMORY;
+pub const WORKGROUP_MEMORY: u64 = crate::plan::families::tiled::TILE_MEMORY;
 
 /// The same of the lane-broadcast kernel.
-pub const LANE_MEMORY: u64 = crate::tiling::LANE_MEMORY;
+pub const LANE_MEMORY: u64 = crate::plan::families::lanes::LANE_MEMORY;
 
 /// Operands that a problem may have besides tensors, as `bench --rule` has them.
 #[derive(Debug, Default, Clone, Copy)]
@@ -40,20 +44,25 @@ pub struct Ruled {
 /// A problem that was made without buffers, with these operands too: an f32 bias and
 /// a mask of shape (1, 1, Nq, Nk), lists that the host knows.
 pub fn with_rules(mut problem: Problem, ruled: Ruled) -> Problem {
-    let dims = problem.dims;
+    let dims = problem.task.dims;
     let geometry = |keys: usize, element_size: u64| {
         let shape = [1, 1, dims.q_len, keys];
-        Geometry::new(shape, crate::place::contiguous(shape), element_size, 0)
+        Geometry::new(
+            shape,
+            crate::view::extent::contiguous(shape),
+            element_size,
+            0,
+        )
     };
     if ruled.bias {
-        problem.bias = Some((geometry(dims.kv_len, 4), DType::F32));
+        problem.task.bias = Some((geometry(dims.kv_len, 4), DType::F32));
     }
     if ruled.mask_bytes || ruled.mask_bits {
         let (keys, element_size) = match ruled.mask_bits {
             true => (dims.kv_len.div_ceil(32), 4),
             false => (dims.kv_len, 1),
         };
-        problem.mask = Some(MaskGeometry {
+        problem.task.mask = Some(MaskGeometry {
             geometry: geometry(keys, element_size),
             bits: ruled.mask_bits,
             polarity: Polarity::Keep,
@@ -61,7 +70,10 @@ pub fn with_rules(mut problem: Problem, ruled: Ruled) -> Problem {
         });
     }
     let mut list = |kind: ListKind, len: usize| {
-        problem.lists.push((kind, ListSource::Host(vec![0; len])));
+        problem
+            .task
+            .lists
+            .push((kind, ListSource::Host(vec![0; len])));
     };
     if ruled.segments {
         list(ListKind::QSegments, dims.batch * dims.q_len);
@@ -145,10 +157,16 @@ pub fn constants() -> Vec<(&'static str, u32)> {
         ("TILE_DEPTH", tile::DEPTH),
         ("STAGE_SOFTCAPPED", Stage::Softcapped as u32),
         ("STAGE_MASKED", Stage::Masked as u32),
-        ("STAGE_WEIGHTS", crate::passes::STAGE_WEIGHTS),
-        ("STAGE_CONTRIBUTIONS", crate::inspect::STAGE_CONTRIBUTIONS),
-        ("SUMMARY_FIELDS", crate::inspect::FIELDS as u32),
-        ("DISTANCE_BINS", crate::inspect::DISTANCE_BINS as u32),
+        ("STAGE_WEIGHTS", crate::plan::task::STAGE_WEIGHTS),
+        (
+            "STAGE_CONTRIBUTIONS",
+            crate::rules::selection::STAGE_CONTRIBUTIONS,
+        ),
+        ("SUMMARY_FIELDS", crate::rules::selection::FIELDS as u32),
+        (
+            "DISTANCE_BINS",
+            crate::rules::selection::DISTANCE_BINS as u32,
+        ),
     ]
 }
 
@@ -156,7 +174,7 @@ pub fn constants() -> Vec<(&'static str, u32)> {
 pub fn files() -> Vec<(&'static str, &'static str)> {
     let mut files = Vec::new();
     for shader in Shader::ALL {
-        let keys = crate::specialization::all_pipelines().into_iter();
+        let keys = all_pipelines().into_iter();
         for (_, key) in keys.filter(|(s, _)| *s == shader) {
             for module in shader.modules(key).iter().chain([&shader.root()]) {
                 if !files.contains(&(module.name, module.text)) {
@@ -166,6 +184,14 @@ pub fn files() -> Vec<(&'static str, &'static str)> {
         }
     }
     files
+}
+
+/// A hash of all texts of a root, in the order of [`all_pipelines`], and the one that its
+/// proof was read beside, where it has a proof.
+pub fn texts_of(shader: Shader) -> (u64, Option<u64>) {
+    let all = all_pipelines().into_iter().filter(|(s, _)| *s == shader);
+    let texts: String = all.map(|(shader, key)| compose(shader, key).text).collect();
+    (checksum(texts.as_bytes()), shader.proven_texts())
 }
 
 /// One dispatch of a plan.
@@ -188,14 +214,14 @@ pub struct Dispatch {
 
 /// The dispatches of a plan, in order.
 pub fn dispatches(plan: &Plan) -> Vec<Dispatch> {
-    let describe = |pass: &crate::plan::Pass| {
+    let describe = |pass: &crate::plan::dispatch::Pass| {
         let (workgroups, covers, views) = match &pass.uniform {
             Uniform::Attention(p) => {
                 let covers = covers(p, pass.shader);
                 (u64::from(p.workgroups), Some(covers), views(p))
             }
             Uniform::Copy(p) => {
-                let workgroups = p.count.div_ceil(crate::params::LANES);
+                let workgroups = p.count.div_ceil(crate::kernel::uniform::LANES);
                 (u64::from(workgroups), None, Vec::new())
             }
         };
@@ -240,10 +266,10 @@ fn views(p: &Params) -> Vec<(Slot, [u32; 4])> {
 pub fn relaid(problem: &Problem, slot: Slot, strides: [usize; 4], phase: u64) -> Problem {
     let mut problem = problem.clone();
     let geometry = match slot {
-        Slot::Query => &mut problem.query,
-        Slot::Key => &mut problem.key,
-        Slot::Value => &mut problem.value,
-        _ => &mut problem.output,
+        Slot::Query => &mut problem.task.query,
+        Slot::Key => &mut problem.task.key,
+        Slot::Value => &mut problem.task.value,
+        _ => &mut problem.task.output,
     };
     geometry.strides = strides;
     geometry.phase = phase;
@@ -284,13 +310,13 @@ pub fn runs_unchecked(kernel: crate::Kernel) -> bool {
 pub fn foreign_pipeline_cache(attention: &Attention, data: &[u8]) -> Option<Vec<u8>> {
     let mut info = attention.adapter_info();
     info.driver_info.push_str(" of another year");
-    let key = crate::pipeline_cache::key(&info)?;
-    Some(crate::pipeline_cache::seal(&key, data))
+    let key = crate::kernel::pipeline_cache::key(&info)?;
+    Some(crate::kernel::pipeline_cache::seal(&key, data))
 }
 
 /// Rows and keys of a tile of the plan's kernel.
 pub fn tile_of(plan: &Plan, caps: &DeviceCaps) -> [usize; 2] {
-    let tiling = Tiling::of(plan.kernel, plan.problem.dims.v_dim, caps);
+    let tiling = plan.kernel.tiling(plan.problem.task.dims.v_dim, caps);
     [tiling.rows as usize, tiling.keys as usize]
 }
 
@@ -307,7 +333,7 @@ pub fn counting_tiles(plan: &Plan) -> Plan {
 /// A bound of the loop iterations that one invocation of a shader takes in such a plan,
 /// and the number of loops in its text with those of the functions that it calls.
 pub fn loop_bound(plan: &Plan, shader: Shader, caps: &DeviceCaps) -> [u64; 2] {
-    let loops = crate::loops::loops_of(shader, &plan.problem, plan.kernel, caps);
+    let loops = crate::plan::loops::loops_of(shader, &plan.problem.task, plan.kernel, caps);
     [loops.run, loops.idle]
 }
 

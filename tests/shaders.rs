@@ -415,3 +415,24 @@ fn lines_are_found_again() {
     }
     assert!(compared > 5000, "{compared}");
 }
+
+/// A text that runs without runtime checks is the one whose proof was read.
+#[test]
+fn proofs_were_read_beside_the_texts_that_run() {
+    let mut changed = Vec::new();
+    let mut proofs = 0;
+    for shader in Shader::ALL {
+        let (texts, read) = testing::texts_of(shader);
+        let Some(read) = read else { continue };
+        proofs += 1;
+        if texts != read {
+            changed.push(format!(
+                "shaders/{}.wgsl or a file of lib/ that it uses has changed: read the proof in it \
+                 again, then write 0x{texts:016x} into its row in src/kernel/rows.rs",
+                shader.name()
+            ));
+        }
+    }
+    assert!(changed.is_empty(), "{}", changed.join("\n"));
+    assert_eq!(proofs, 10);
+}

@@ -1,18 +1,16 @@
 //! One (batch, query head): keys and values widened once, rows in tiles.
 
-use super::row::{Block, Row};
 use crate::error::Result;
-use crate::host::{Data, Dims, Inputs};
-use crate::mask::Visibility;
+use crate::host::inputs::Inputs;
+use crate::host::tensor::Data;
 use crate::memory::filled;
-use crate::options::Options;
+use crate::rules::dims::Dims;
+use crate::rules::options::Options;
+use crate::rules::positional::Visibility;
 
 /// Keys in a block. 32 running dot products fill half of the vector registers
 /// of the narrowest target (SSE2, NEON) and leave the rest for the keys.
 pub(super) const KEYS: usize = 32;
-
-/// Rows that visit a block of keys one after another while it is in the cache.
-const ROWS: usize = 16;
 
 /// What the rows of one (batch, query head) share.
 pub(super) struct Head<'a> {
@@ -32,6 +30,16 @@ pub(super) struct Head<'a> {
     keys: Vec<f32>,
     /// (Nk, Dv).
     values: Vec<f32>,
+}
+
+/// A block of keys and their values.
+pub(super) struct Block<'a> {
+    /// The first key.
+    pub first: usize,
+    /// (Dqk, KEYS).
+    pub keys: &'a [f32],
+    /// (keys from `first` on, Dv).
+    pub values: &'a [f32],
 }
 
 impl<'a> Head<'a> {
@@ -79,35 +87,6 @@ impl<'a> Head<'a> {
         })
     }
 
-    /// Writes the head's output (Nq, Dv) and lse (Nq).
-    pub fn forward(&self, output: &mut [f32], lse: &mut [f32]) -> Result<()> {
-        let Dims { q_len, v_dim, .. } = self.dims;
-        for first in (0..q_len).step_by(ROWS) {
-            let end = (first + ROWS).min(q_len);
-            let lines = output[first * v_dim..end * v_dim].chunks_mut(v_dim);
-            let rows = lines.zip(first..end);
-            let mut rows: Vec<Row> = rows
-                .map(|(output, i)| Row::new(self, i, output))
-                .collect::<Result<_>>()?;
-            let seen = rows.iter().map(|row| row.keys.clone());
-            // An empty row begins nowhere and ends nowhere.
-            let seen = seen.filter(|keys| !keys.is_empty());
-            let (begin, stop) = seen.fold((usize::MAX, 0), |(begin, stop), keys| {
-                (begin.min(keys.start), stop.max(keys.end))
-            });
-            for index in begin / KEYS..stop.div_ceil(KEYS) {
-                let block = self.block(index);
-                for row in &mut rows {
-                    row.visit(self, &block);
-                }
-            }
-            for (row, lse) in rows.into_iter().zip(&mut lse[first..end]) {
-                *lse = row.finish();
-            }
-        }
-        Ok(())
-    }
-
     /// The query of row `i`, in f32.
     pub fn query(&self, i: usize) -> Result<Vec<f32>> {
         let Dims {
@@ -122,7 +101,7 @@ impl<'a> Head<'a> {
         Ok(line)
     }
 
-    fn block(&self, index: usize) -> Block<'_> {
+    pub fn block(&self, index: usize) -> Block<'_> {
         let size = self.dims.qk_dim * KEYS;
         Block {
             first: index * KEYS,

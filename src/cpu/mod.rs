@@ -14,9 +14,9 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Result;
-use crate::host::{Inputs, Outputs};
+use crate::host::inputs::{Inputs, Outputs};
 use crate::memory::filled;
-use crate::options::Options;
+use crate::rules::options::Options;
 use head::Head;
 
 /// Attention on all available threads (on one where there are no threads, as

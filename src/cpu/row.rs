@@ -2,18 +2,9 @@
 
 use std::ops::Range;
 
-use super::head::{Head, KEYS};
+use super::head::{Block, Head, KEYS};
 use crate::error::Result;
-
-/// A block of keys and their values.
-pub(super) struct Block<'a> {
-    /// The first key.
-    pub first: usize,
-    /// (Dqk, KEYS).
-    pub keys: &'a [f32],
-    /// (keys from `first` on, Dv).
-    pub values: &'a [f32],
-}
+use crate::rules::dims::Dims;
 
 /// A row and its softmax state: the largest score so far, the sum of
 /// `exp(score - maximum)`, and the weighted values relative to the same maximum.
@@ -126,6 +117,40 @@ impl<'a> Row<'a> {
         }
         self.output.iter_mut().for_each(|o| *o /= self.sum);
         self.maximum + self.sum.ln()
+    }
+}
+
+/// Rows that visit a block of keys one after another while it is in the cache.
+const ROWS: usize = 16;
+
+impl Head<'_> {
+    /// Writes the head's output (Nq, Dv) and lse (Nq).
+    pub fn forward(&self, output: &mut [f32], lse: &mut [f32]) -> Result<()> {
+        let Dims { q_len, v_dim, .. } = self.dims;
+        for first in (0..q_len).step_by(ROWS) {
+            let end = (first + ROWS).min(q_len);
+            let lines = output[first * v_dim..end * v_dim].chunks_mut(v_dim);
+            let rows = lines.zip(first..end);
+            let mut rows: Vec<Row> = rows
+                .map(|(output, i)| Row::new(self, i, output))
+                .collect::<Result<_>>()?;
+            let seen = rows.iter().map(|row| row.keys.clone());
+            // An empty row begins nowhere and ends nowhere.
+            let seen = seen.filter(|keys| !keys.is_empty());
+            let (begin, stop) = seen.fold((usize::MAX, 0), |(begin, stop), keys| {
+                (begin.min(keys.start), stop.max(keys.end))
+            });
+            for index in begin / KEYS..stop.div_ceil(KEYS) {
+                let block = self.block(index);
+                for row in &mut rows {
+                    row.visit(self, &block);
+                }
+            }
+            for (row, lse) in rows.into_iter().zip(&mut lse[first..end]) {
+                *lse = row.finish();
+            }
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::weights::{check_count, zeros};
 use crate::error::{Error, Result};
-use crate::host::MAX_SEQUENCE;
+use crate::rules::dims::MAX_SEQUENCE;
 
 /// What each key adds to one row of a head's output: the vectors W(i, j) V_j, whose sum
 /// is O_i (Kobayashi et al. 2020, *Attention is Not Only a Weight*).

@@ -14,13 +14,16 @@ use super::softmax::{Key, Softmax};
 use super::total::times;
 use super::{StageExpected, stage_of_row};
 use crate::error::{Error, Result};
-use crate::host::{DType, Dims, Inputs, Tensor};
-use crate::inspect::{Pairs, Quantity};
+use crate::host::inputs::Inputs;
+use crate::host::tensor::Tensor;
 use crate::memory::{collected, filled};
-use crate::options::Options;
-use crate::problem::Region;
-use crate::stage::Stage;
-use crate::tensor::Stats;
+use crate::rules::dims::Dims;
+use crate::rules::options::Options;
+use crate::rules::region::Region;
+use crate::rules::score_stage::Stage;
+use crate::rules::selection::{Pairs, Quantity};
+use crate::view::dtype::DType;
+use crate::view::tensor::Stats;
 
 /// Norms of the values, (B, Hkv, Nk, 1) or (B, Hq, Nk, 1), exact as they are given.
 pub type KeyNorms<'a> = Tensor<'a>;

@@ -54,11 +54,12 @@ pub use rounding::SAFETY;
 pub use summary::{RowExpected, received, rows};
 
 use crate::error::{Error, Result};
-use crate::host::{DType, Inputs};
-use crate::mask::Visibility;
+use crate::host::inputs::Inputs;
 use crate::memory::{filled, room};
-use crate::options::Options;
-use crate::stage::Stage;
+use crate::rules::options::Options;
+use crate::rules::positional::Visibility;
+use crate::rules::score_stage::Stage;
+use crate::view::dtype::DType;
 use rounding::{Approx, store};
 use row::Row;
 use softmax::Softmax;

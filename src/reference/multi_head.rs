@@ -6,10 +6,11 @@ use super::project::{Known, products, values};
 use super::rounding::{Approx, store};
 use super::row::{Inexact, Row};
 use crate::error::Result;
-use crate::host::{DType, Tensor};
+use crate::host::layer::{HostLinear, MultiHeadInputs};
+use crate::host::tensor::Tensor;
 use crate::memory::{filled, room};
-use crate::multi_head::{HostLinear, MultiHeadInputs};
-use crate::options::Options;
+use crate::rules::options::Options;
+use crate::view::dtype::DType;
 
 /// Y of a layer, (B, 1, Nq, width of the output), with bounds for an f32 computation
 /// whose projections, heads and Y are stored as f32, f32 and `out`.

@@ -5,8 +5,9 @@ use super::project::{Known, products, values};
 use super::rounding::{Approx, TINY, U, store};
 use super::total::{Total, times};
 use crate::error::{Error, Result};
-use crate::host::{DType, Tensor};
+use crate::host::tensor::Tensor;
 use crate::memory::collected;
+use crate::view::dtype::DType;
 
 /// |V_j| of (B, H, N, D): (B, H, N).
 ///

@@ -3,8 +3,9 @@
 use super::StageExpected;
 use super::rounding::{Approx, MAX, TINY, U, accumulation, store};
 use crate::error::{Error, Result};
-use crate::host::{DType, Tensor};
+use crate::host::tensor::Tensor;
 use crate::memory::{collected, room};
+use crate::view::dtype::DType;
 
 /// Y = X W^T + b for an input (B, 1, N, in), a weight (1, 1, out, in) and a bias
 /// (1, 1, 1, out), with bounds for an f32 computation stored as `out`: values are

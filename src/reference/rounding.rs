@@ -1,7 +1,7 @@
 //! The error model: f64 values that know how far an f32 computation of the same
 //! quantity may be away, to first order.
 
-use crate::host::DType;
+use crate::view::dtype::DType;
 
 /// Factor on the first-order bound of the arithmetic (the rounding to the
 /// output's storage type is added to it as it is).

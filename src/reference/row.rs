@@ -3,10 +3,12 @@
 use super::rounding::{Approx, MAX, OVERFLOW, SAFETY, TINY, U, accumulation};
 use super::visibility_of;
 use crate::error::Result;
-use crate::host::{Data, Dims, Inputs, Tensor};
-use crate::mask::Visibility;
+use crate::host::inputs::Inputs;
+use crate::host::tensor::{Data, Tensor};
 use crate::memory::room;
-use crate::options::Options;
+use crate::rules::dims::Dims;
+use crate::rules::options::Options;
+use crate::rules::positional::Visibility;
 
 /// A query row and all that it needs to know.
 pub(super) struct Row<'a> {

@@ -7,12 +7,15 @@ use super::row::Row;
 use super::softmax::Softmax;
 use super::total::{Total, times};
 use crate::error::Result;
-use crate::host::{DType, Dims, Inputs};
-use crate::inspect::{DISTANCE_BINS, FIELDS, RowSummary, Rows, TopKey};
+use crate::host::inputs::Inputs;
+use crate::host::row_summary::{RowSummary, TopKey};
 use crate::memory::{filled, room};
-use crate::options::Options;
-use crate::problem::Region;
-use crate::tensor::Stats;
+use crate::rules::dims::Dims;
+use crate::rules::options::Options;
+use crate::rules::region::Region;
+use crate::rules::selection::{DISTANCE_BINS, FIELDS, Rows};
+use crate::view::dtype::DType;
+use crate::view::tensor::Stats;
 
 /// What is expected of a row's summary.
 #[derive(Debug, Clone, PartialEq)]

@@ -196,7 +196,8 @@ impl Counts {
         let in_text = loops_of_text(shader, *key);
         if in_text != loops {
             let name = shader.name();
-            let text = format!("{what}: {name} has {in_text} loops, src/loops.rs says {loops}");
+            let text =
+                format!("{what}: {name} has {in_text} loops, src/plan/loops.rs says {loops}");
             self.failures.push(text);
         }
         if !whole || share > 1.0 || share < least || share.is_nan() {

@@ -1,0 +1,5 @@
+//! Choices of kernels by measurement.
+
+pub mod data;
+pub mod file;
+pub mod measure;
