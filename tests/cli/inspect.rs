@@ -346,7 +346,10 @@ fn a_sheet_names_the_keys_that_it_shows() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stderr(&output), "");
     let svg = std::fs::read_to_string(path).unwrap();
-    assert!(svg.contains("queries 0..13, keys 0..13 of 24<"), "{svg}");
+    assert!(
+        svg.contains("queries 0..13 of 24, keys 0..13 of 24<"),
+        "{svg}"
+    );
 }
 
 /// A misspelt option is refused, and nothing else is.

@@ -175,14 +175,21 @@ fn stats_are_what_the_definition_gives() {
 fn rows_are_those_with_tokens() {
     let file = data(SENTENCES);
     let oracle = ["--head", "0", "--batch", "2", "--backend", "oracle"];
-    assert_eq!(stats(&file, &oracle)["rows"], serde_json::json!([0, 9]));
+    let document = stats(&file, &oracle);
+    assert_eq!(document["rows"], serde_json::json!([0, 9]));
+    assert_eq!(document["queries"], 24);
     let all = [&oracle[..], &["--rows", "0..24"]].concat();
     let document = stats(&file, &all);
     assert_eq!(document["rows"], serde_json::json!([0, 24]));
     assert_eq!(document["heads"][0]["rows"][23]["token"], Value::Null);
     let table = stdout(&inspect(&file, &[&oracle[..], &["--stats"]].concat()));
-    // Behind what was understood: sizes, options, backend.
-    let lines: Vec<&str> = table.lines().skip(3).collect();
+    // Of rows that are left out a line tells, of those that are asked for none does.
+    let rows = "\nrows     0..9 of 24, those with a token\n";
+    assert!(table.contains(rows), "{table}");
+    let chosen = stdout(&inspect(&file, &[&all[..], &["--stats"]].concat()));
+    assert!(!chosen.contains("\nrows "), "{chosen}");
+    // Behind what was understood: sizes, options, rows, backend.
+    let lines: Vec<&str> = table.lines().skip(4).collect();
     assert!(
         lines[0].starts_with("head 0: 9 of 9 rows see a key"),
         "{table}"

@@ -69,6 +69,8 @@ fn colours(
     ends: Ends,
 ) -> Result<(), String> {
     const STEPS: usize = 140;
+    // Between two labels, in pixels.
+    const APART: f64 = 10.0;
     let middle = |step: usize| (step as f64 + 0.5) / STEPS as f64;
     let cells = Cells {
         columns: STEPS,
@@ -88,7 +90,7 @@ fn colours(
         let at = x as f64 + part.sqrt() * bar as f64;
         // The last ends not far behind the scale: there are the swatches.
         let middle = at.min((x + bar + 14) as f64 - half);
-        let [start, end] = [middle - half - 2.0, middle + half + 2.0];
+        let [start, end] = [middle - half - APART / 2.0, middle + half + APART / 2.0];
         if labels
             .iter()
             .any(|[first, last]| start < *last && *first < end)
@@ -129,4 +131,42 @@ pub fn decimals(x: f64, places: usize) -> String {
 /// Two decimals.
 pub fn two(x: f64) -> String {
     decimals(x, 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::faults::attribute;
+
+    /// The numbers under the scale stand clear of one another, whatever the top is.
+    #[test]
+    fn labels_of_the_scale_stand_apart() {
+        let tops = [
+            1.0, 0.5, 0.3, 0.2, 0.12, 0.1, 0.05, 0.005, 0.123456, 0.000001,
+        ];
+        let mut all = vec![Ends::Apart];
+        all.extend(tops.map(|top| Ends::Together(Scale::to(top))));
+        for ends in all {
+            let mut canvas = Canvas::new(LEAST_WIDTH, HEIGHT);
+            colours(&mut canvas, [MARGIN, MARGIN], &[], ends).unwrap();
+            let svg = canvas.svg();
+            let texts = svg
+                .lines()
+                .filter(|line| line.contains("text-anchor=\"middle\""));
+            let mut spans: Vec<[f64; 2]> = texts
+                .map(|text| {
+                    let said = text.split(['>', '<']).nth(2).unwrap();
+                    let middle: f64 = attribute(text, "x").parse().unwrap();
+                    let half = width(said, 10.5) / 2.0;
+                    [middle - half, middle + half]
+                })
+                .collect();
+            spans.sort_by(|a, b| a[0].total_cmp(&b[0]));
+            assert!(spans.len() >= 3, "{ends:?}: {}", spans.len());
+            for pair in spans.windows(2) {
+                let free = pair[1][0] - pair[0][1];
+                assert!(free >= 8.0, "{ends:?}: {free} pixels");
+            }
+        }
+    }
 }

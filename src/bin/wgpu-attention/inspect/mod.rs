@@ -161,6 +161,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
                     },
                     batch: request.batch,
                     rows: request.rows.clone(),
+                    queries: request.dims.q_len,
                     tokens: &request.tokens,
                     scale: args.scale_max,
                 };
@@ -179,6 +180,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
             "understood": understood.json,
             "batch": request.batch,
             "rows": [request.rows.start, request.rows.end],
+            "queries": request.dims.q_len,
             "keys": request.dims.kv_len,
             "through_output_projection": request.through,
             "picture": written,
@@ -187,7 +189,7 @@ pub fn inspect(args: &InspectArgs) -> Result<ExitCode, Stop> {
         reporter.line(format!("{document:#}"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    for line in understood.lines {
+    for line in understood.lines.into_iter().chain(request.rows_left()) {
         reporter.line(line)?;
     }
     if let Some(kernel) = kernel {

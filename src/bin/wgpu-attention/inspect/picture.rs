@@ -36,7 +36,7 @@ pub struct Title {
 }
 
 /// A text at a distance from the beginning of an axis.
-type Label = (f64, String);
+pub type Label = (f64, String);
 
 /// One of the two heat maps.
 struct Panel<'a> {
@@ -83,7 +83,13 @@ pub fn draw(view: &HeadView, title: &Title, scale: Option<Scale>) -> Result<Canv
 
     let HeadView { head, batch, .. } = view;
     let which = format!(": head {head}, batch entry {batch}");
-    let shown = format!("queries {:?}, keys {keys:?} of {}", view.rows, view.keys);
+    let HeadView {
+        rows: of,
+        queries,
+        keys: all,
+        ..
+    } = view;
+    let shown = format!("queries {of:?} of {queries}, keys {keys:?} of {all}");
     let about = [&title.about, &shown].map(String::as_str);
     let about = about.into_iter().filter(|text| !text.is_empty());
     let about = about.collect::<Vec<_>>().join("  ·  ");
@@ -176,7 +182,7 @@ fn cell(columns: usize, rows: usize) -> [usize; 2] {
 
 /// Names along an axis (its range, elements and pixels a cell): every one where
 /// `pitch` pixels a name allow it, else a round number apart and with their numbers.
-fn labels(
+pub fn labels(
     (range, block, cell): (Range<usize>, usize, usize),
     pitch: f64,
     names: &Option<Vec<String>>,

@@ -36,6 +36,8 @@ pub struct Request {
     pub batch: usize,
     pub heads: Range<usize>,
     pub rows: Range<usize>,
+    /// The rows without a token are left out, and nobody asked for that.
+    pub leaves_rows: bool,
     pub through: bool,
     pub scale: bool,
     pub title: Title,
@@ -83,6 +85,7 @@ impl Request {
         };
         let tokens = Tokens::of(file, &dims, *batch)?;
         let named = tokens.queries.as_ref().map_or(0, Vec::len);
+        let leaves_rows = rows.is_none() && (1..dims.q_len).contains(&named);
         let rows = match rows {
             None if named > 0 => 0..named,
             rows => within("rows", rows, dims.q_len)?,
@@ -97,7 +100,14 @@ impl Request {
             dims,
             tokens,
             rows,
+            leaves_rows,
         })
+    }
+
+    /// A line on the rows, where some are left out that nobody excluded.
+    pub fn rows_left(&self) -> Option<String> {
+        let (rows, all) = (&self.rows, self.dims.q_len);
+        (self.leaves_rows).then(|| format!("rows     {rows:?} of {all}, those with a token"))
     }
 
     /// The heads in parts that can be read together.

@@ -161,6 +161,7 @@ mod tests {
             batch: 0,
             head: 0,
             rows: 0..weights.len(),
+            queries: weights.len(),
             keys: norms.len(),
             offset: 0,
             sink: false,

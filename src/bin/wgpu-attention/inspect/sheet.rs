@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
-use crate::inspect::canvas::{Anchor, Canvas, FAINT, Place, Style, width, within_bounds};
+use crate::inspect::canvas::{
+    Anchor, Canvas, FAINT, LINE as TICK, Place, Style, width, within_bounds,
+};
 use crate::inspect::colour::{Grid, Side};
 use crate::inspect::legend::{self, Ends, MARGIN, decimals, two};
-use crate::inspect::picture::Title;
+use crate::inspect::picture::{Title, labels};
 use crate::inspect::scale::{Scale, short};
 use crate::inspect::scores::HeadScores;
 use crate::inspect::tips::{self, Names};
@@ -16,14 +18,19 @@ const SIDE: usize = 288;
 /// What it takes where there are few keys.
 const SMALL: usize = 180;
 /// Between the sides of a head, and between heads.
-const GAPS: [usize; 2] = [8, 36];
+const GAPS: [usize; 2] = [8, 24];
+/// Left of a head's cells, for the numbers of its rows and the word for them.
+const GUTTER: usize = 52;
+/// Size of the numbers on the axes, and how far apart they are along each: rows, keys.
+const NUMBERS: f64 = 9.0;
+const PITCHES: [f64; 2] = [20.0, 30.0];
 /// What a head is given at least, for the text under it.
 const MIN_WIDTH: usize = 320;
 /// Width that the heads of one line may take.
 const LINE: usize = 1770;
 /// Above and below the cells of a head.
 const TITLE: usize = 62;
-const TEXT: usize = 80;
+const TEXT: usize = 92;
 
 /// What is kept of a head.
 #[derive(Debug, Clone)]
@@ -89,6 +96,8 @@ pub struct About<'a> {
     pub which: String,
     pub batch: usize,
     pub rows: Range<usize>,
+    /// All queries, Nq.
+    pub queries: usize,
     pub tokens: &'a Tokens,
     /// One scale for all heads; each has its own where none is given.
     pub scale: Option<Scale>,
@@ -109,7 +118,7 @@ const TOP: usize = legend::HEIGHT + 12;
 impl Layout {
     /// So many heads, whose sides are `side` at most.
     fn of(heads: usize, side: [usize; 2]) -> Layout {
-        let wide = (2 * side[0] + GAPS[0]).max(MIN_WIDTH);
+        let wide = GUTTER + (2 * side[0] + GAPS[0]).max(MIN_WIDTH);
         let high = TITLE + side[1] + TEXT;
         let across = ((LINE + GAPS[1]) / (wide + GAPS[1])).clamp(1, heads.max(1));
         let width = across * (wide + GAPS[1]) - GAPS[1] + 2 * MARGIN;
@@ -141,7 +150,12 @@ pub fn check(heads: usize, rows: usize, keys: usize) -> Result<(), String> {
 
 /// Draws `heads` with what each looks at.
 pub fn draw(heads: &[Small], about: &About<'_>) -> Result<Canvas, String> {
-    let About { title, rows, .. } = about;
+    let About {
+        title,
+        rows,
+        queries,
+        ..
+    } = about;
     let largest = |axis: usize| heads.iter().map(|h| h.side()[axis]).max().unwrap_or(0);
     let layout = Layout::of(heads.len(), [largest(0), largest(1)]);
     // A mask may leave fewer keys than there are, which may be drawn larger.
@@ -150,7 +164,7 @@ pub fn draw(heads: &[Small], about: &About<'_>) -> Result<Canvas, String> {
     let mut canvas = Canvas::new(width, height).for_maps(2 * heads.len());
 
     let which = format!(": {}, batch entry {}", about.which, about.batch);
-    let shown = format!("queries {rows:?}, {}", keys_shown(heads));
+    let shown = format!("queries {rows:?} of {queries}, {}", keys_shown(heads));
     let lines = [&title.about, &shown].map(String::as_str);
     let lines = lines.into_iter().filter(|text| !text.is_empty());
     let lines = lines.collect::<Vec<_>>().join("  ·  ");
@@ -179,7 +193,7 @@ pub fn draw(heads: &[Small], about: &About<'_>) -> Result<Canvas, String> {
         ends,
     )?;
     for (at, small) in heads.iter().enumerate() {
-        let x = MARGIN + at % layout.across * (layout.slot[0] + GAPS[1]);
+        let x = MARGIN + at % layout.across * (layout.slot[0] + GAPS[1]) + GUTTER;
         let y = TOP + at / layout.across * layout.slot[1] + TITLE;
         one_head(&mut canvas, small, about, [x, y])?;
     }
@@ -224,7 +238,19 @@ fn one_head(
     };
     let axis = Style::size(10.0).colour(FAINT).anchor(Anchor::Middle);
     let middle = y as f64 + high as f64 / 2.0;
-    canvas.text([left - 9.0, middle], "queries", axis.turn(90.0));
+    let room = GUTTER as f64;
+    canvas.text([left - room + 6.0, middle], "queries", axis.turn(90.0));
+    let number = Style::size(NUMBERS).colour(FAINT);
+    let (cell, [of_rows, of_keys]) = (small.cell(), small.sides[0].block);
+    for (at, text) in labels((about.rows.clone(), of_rows, cell[1]), PITCHES[0], &None) {
+        if width(&text, NUMBERS) > room - 18.0 {
+            continue;
+        }
+        let y = y as f64 + at;
+        canvas.line([left - 4.0, y, left - 1.0, y], TICK);
+        canvas.text([left - 6.0, y], &text, number.anchor(Anchor::End));
+    }
+    let key_numbers = labels((small.shown.clone(), of_keys, cell[0]), PITCHES[1], &None);
     for (at, (side, name)) in (small.sides.iter().zip(["weights", "contributions"])).enumerate() {
         let x = x + at * (wide + GAPS[0]);
         let centre = (x + wide / 2) as f64;
@@ -232,7 +258,19 @@ fn one_head(
         if wide as f64 > width("contributions", 11.5) {
             let style = Style::size(11.5).colour(FAINT);
             canvas.text([x as f64, y as f64 - 11.0], name, style);
-            canvas.text([centre, (y + high) as f64 + 10.0], "keys", axis);
+            let below = (y + high) as f64;
+            canvas.text([centre, below + 22.0], "keys", axis);
+            for (at, text) in &key_numbers {
+                canvas.line(
+                    [x as f64 + at, below + 1.0, x as f64 + at, below + 4.0],
+                    TICK,
+                );
+                // Within the side: the other one begins close by.
+                let half = width(text, NUMBERS) / 2.0;
+                let middle = at.max(half - 3.0).min(wide as f64 - half + 3.0);
+                let style = number.anchor(Anchor::Middle);
+                canvas.text([x as f64 + middle, below + 10.0], text, style);
+            }
         }
         canvas.frame([x, y, wide, high]);
         let place = Place {
@@ -278,7 +316,7 @@ fn one_head(
         _ => &lines,
     };
     for (at, text) in lines.iter().enumerate() {
-        let y = (y + high + 28 + 16 * at) as f64;
+        let y = (y + high + 40 + 16 * at) as f64;
         canvas.text([left, y], text, Style::size(11.5).colour(FAINT));
     }
     Ok(())
@@ -331,6 +369,7 @@ mod tests {
             which: String::new(),
             batch: 0,
             rows: 0..24,
+            queries: 24,
             tokens: &Tokens::default(),
             scale: Some(Scale::to(0.12)),
         };
@@ -374,6 +413,7 @@ mod tests {
                 which: "all heads".to_owned(),
                 batch: 0,
                 rows: 0..rows,
+                queries: rows,
                 tokens: &Tokens::default(),
                 scale: None,
             };
@@ -391,7 +431,9 @@ mod tests {
                 "{what}"
             );
             assert!(
-                svg.contains(&format!("queries 0..{rows}, keys 0..{keys} of {keys}<")),
+                svg.contains(&format!(
+                    "queries 0..{rows} of {rows}, keys 0..{keys} of {keys}<"
+                )),
                 "{what}"
             );
             assert!(svg.contains("of their row's sum beside the sink"), "{what}");
@@ -401,6 +443,8 @@ mod tests {
             assert_eq!(svg.matches(">entropy ").count(), heads, "{what}");
             assert_eq!(svg.matches(">top: ").count(), heads, "{what}");
             assert_eq!(svg.matches(">queries<").count(), heads, "{what}");
+            let axes = svg.matches(r#"font-size="9""#).count();
+            assert!((heads..=40 * heads).contains(&axes), "{what}: {axes}");
             let named = if keys <= 2 { 0 } else { 2 * heads };
             assert_eq!(svg.matches(">keys<").count(), named, "{what}");
         }

@@ -74,6 +74,8 @@ pub struct HeadView {
     pub head: usize,
     /// The query rows, of all that there are.
     pub rows: Range<usize>,
+    /// All queries, Nq.
+    pub queries: usize,
     /// All keys, Nk.
     pub keys: usize,
     /// Row i stands at position `i + offset` among the keys.
@@ -258,6 +260,7 @@ pub fn read(
             batch,
             head,
             rows: rows.clone(),
+            queries: dims.q_len,
             keys,
             offset: visibility.offset,
             sink: inputs.sinks.is_some(),

@@ -44,6 +44,7 @@ pub fn view(rows: usize, keys: usize, names: Option<&[&str]>) -> HeadView {
         batch: 0,
         head: 3,
         rows: 0..rows,
+        queries: rows,
         keys,
         offset,
         sink: false,
@@ -228,6 +229,7 @@ fn rows_that_see_nothing_do_not_agree() {
         which: "all heads".to_owned(),
         batch: 0,
         rows: 0..3,
+        queries: 12,
         tokens: &view.tokens,
         scale: None,
     };
