@@ -7,6 +7,7 @@
 mod bench;
 mod check;
 mod damaged;
+mod hostile;
 mod inspect;
 mod layer;
 mod limits;

@@ -8,6 +8,14 @@ use wgpu_attention::{DType, Data, Error, Tensor};
 
 use crate::memory;
 
+/// The most axes that a tensor of a file may have: no operand has more than five.
+pub const MAX_AXES: usize = 32;
+
+/// What to say of a tensor with too many axes.
+pub fn too_many_axes(got: impl std::fmt::Display) -> String {
+    format!("expected at most {MAX_AXES} axes, got {got}")
+}
+
 /// Elements of a tensor, as stored in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Values {
@@ -44,6 +52,9 @@ impl Array {
 
     /// The same; with `round_f64`, elements of type F64 become F32.
     pub fn from_view_with(view: &TensorView<'_>, round_f64: bool) -> Result<Array, String> {
+        if view.shape().len() > MAX_AXES {
+            return Err(too_many_axes(view.shape().len()));
+        }
         // An empty tensor can name any axis; products of axes must stay exact.
         let mut axes = view.shape().iter().filter(|&&n| n > 0);
         let volume = axes.try_fold(1usize, |v, &n| v.checked_mul(n));

@@ -8,7 +8,7 @@ use wgpu_attention::{Alignment, BoolMask, Inputs, MaskData, Options, Polarity};
 
 use crate::array::{Array, Values};
 use crate::report::shown;
-use crate::{input, numpy};
+use crate::{input, json, numpy};
 
 /// Tensors and attributes of one file.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +39,13 @@ impl File {
 
     fn parse_with(bytes: &[u8], round_f64: bool) -> Result<File, String> {
         let not_safetensors = |e| format!("not a safetensors file: {e}");
+        // A length in 8 bytes, then the header; what is cut is refused below.
+        let length = bytes.first_chunk().map(|n| u64::from_le_bytes(*n));
+        let end = length.and_then(|n| usize::try_from(n).ok()?.checked_add(8));
+        if let Some(header) = end.and_then(|end| bytes.get(8..end)) {
+            json::read::<serde::de::IgnoredAny>(header)
+                .map_err(|e| format!("not a safetensors file: its header: {e}"))?;
+        }
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(not_safetensors)?;
         let views = SafeTensors::deserialize(bytes).map_err(not_safetensors)?;
         let mut tensors = BTreeMap::new();
@@ -81,7 +88,7 @@ impl File {
         let Some(text) = self.metadata.get(name) else {
             return Ok(None);
         };
-        let value = serde_json::from_str(text);
+        let value = json::read(text.as_bytes());
         value.map(Some).map_err(|e| format!("metadata {name}: {e}"))
     }
 

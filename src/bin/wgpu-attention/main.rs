@@ -11,6 +11,7 @@ mod demo;
 mod info;
 mod input;
 mod inspect;
+mod json;
 mod judge;
 mod layer;
 mod memory;

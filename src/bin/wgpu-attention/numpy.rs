@@ -3,14 +3,18 @@
 //! The header of an array is read here: it is one dictionary of three known keys, and
 //! npyz, the crate for it, multiplies the axes of a hostile file without a check.
 
+mod header;
+
+use std::collections::BTreeSet;
 use std::io::{self, Cursor, Read, Seek, Write};
 
 use safetensors::tensor::{Dtype, TensorView, View};
 
-use crate::array::{Array, not_read};
+use crate::array::Array;
 use crate::case::File;
 use crate::memory;
 use crate::report::shown;
+use header::{Header, header_end};
 
 /// The forms of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +25,6 @@ pub enum Kind {
 
 /// The name that the array of an .npy file gets.
 pub const ONLY: &str = "QKV";
-
-/// The longest header of an array that is read, in bytes. NumPy itself stops at 10,000.
-const MAX_HEADER: usize = 1 << 16;
 
 /// Which form the bytes have, if any.
 pub fn kind(bytes: &[u8]) -> Option<Kind> {
@@ -45,6 +46,11 @@ pub fn parse(kind: Kind, bytes: &[u8], round_f64: bool) -> Result<File, String> 
     }
     let foreign = |e: &dyn std::fmt::Display| format!("not an .npz file: {e}");
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|e| foreign(&e))?;
+    // The archive keeps one entry of each name.
+    if let Some(name) = twice(bytes, archive.central_directory_start()) {
+        let name = shown(&name);
+        return Err(format!("the .npz file: {name} is in it twice"));
+    }
     for at in 0..archive.len() {
         let mut entry = archive.by_index(at).map_err(|e| foreign(&e))?;
         let name = entry.name().to_owned();
@@ -54,16 +60,32 @@ pub fn parse(kind: Kind, bytes: &[u8], round_f64: bool) -> Result<File, String> 
         };
         let named = |e: String| format!("array {}: {e}", shown(name));
         let array = entry_bytes(&mut entry).and_then(|bytes| array(&bytes, round_f64));
-        let array = array.map_err(named)?;
-        if file.tensors.insert(name.to_owned(), array).is_some() {
-            return Err(named("is in the file twice".to_owned()));
-        }
+        file.tensors.insert(name.to_owned(), array.map_err(named)?);
     }
     Ok(file)
 }
 
+/// The first name that is a second time in an archive's central directory, which begins at
+/// `start`.
+fn twice(bytes: &[u8], start: u64) -> Option<String> {
+    let mut rest = bytes.get(usize::try_from(start).ok()?..)?;
+    let mut names = BTreeSet::new();
+    while rest.starts_with(b"PK\x01\x02") {
+        let length = |at: usize| Some(usize::from(u16::from_le_bytes([rest[at], rest[at + 1]])));
+        let fixed = rest.get(..46).and(Some(46))?;
+        let (name, extra, comment) = (length(28)?, length(30)?, length(32)?);
+        let name = rest.get(fixed..fixed + name)?;
+        if !names.insert(name) {
+            return Some(String::from_utf8_lossy(name).into_owned());
+        }
+        rest = rest.get(fixed + name.len() + extra + comment..)?;
+    }
+    None
+}
+
 /// The bytes of an archive's entry: no more than its own header asks for, and one, so
-/// that a longer entry is noticed.
+/// that a longer entry is noticed. Compressed, they may be a thousand times as many as in
+/// the file: memory is the bound, and without enough of it reading is an error.
 fn entry_bytes(entry: &mut impl Read) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut until = |bytes: &mut Vec<u8>, end: usize| {
@@ -77,184 +99,6 @@ fn entry_bytes(entry: &mut impl Read) -> Result<Vec<u8>, String> {
     let end = start.saturating_add(Header::of(&bytes)?.size()?);
     until(&mut bytes, end.saturating_add(1))?;
     Ok(bytes)
-}
-
-/// Where the text of the header begins, by the version of the format.
-fn text_start(bytes: &[u8]) -> usize {
-    if bytes.get(6) == Some(&1) { 10 } else { 12 }
-}
-
-/// Where the elements begin.
-fn header_end(bytes: &[u8]) -> Result<usize, String> {
-    let start = text_start(bytes);
-    let length = match bytes.get(8..start) {
-        Some(&[low, high]) => usize::from(u16::from_le_bytes([low, high])),
-        Some(&[a, b, c, d]) => u32::from_le_bytes([a, b, c, d]) as usize,
-        _ => return Err("is no array of NumPy's".to_owned()),
-    };
-    match length <= MAX_HEADER {
-        true => Ok(start + length),
-        false => Err(format!("a header of {length} bytes, at most {MAX_HEADER}")),
-    }
-}
-
-/// What stands before the elements.
-#[derive(Debug, Default)]
-struct Header {
-    /// Byte order, kind and size: '<f4'.
-    descr: Option<String>,
-    column_major: Option<bool>,
-    shape: Option<Vec<usize>>,
-}
-
-impl Header {
-    fn of(bytes: &[u8]) -> Result<Header, String> {
-        if kind(bytes) != Some(Kind::Npy) {
-            return Err("is no array of NumPy's".to_owned());
-        }
-        let text = bytes.get(text_start(bytes)..header_end(bytes)?);
-        let text = text.and_then(|text| std::str::from_utf8(text).ok());
-        let header = Header::parse(&mut Text(text.ok_or("its header is cut or no text")?));
-        header.map_err(|e| format!("its header: {e}"))
-    }
-
-    /// A dictionary of three keys in any order.
-    fn parse(text: &mut Text<'_>) -> Result<Header, String> {
-        let mut header = Header::default();
-        text.expect('{')?;
-        while !text.skip('}') {
-            let key = text.string()?;
-            text.expect(':')?;
-            match key {
-                "descr" => header.descr = Some(text.string()?.to_owned()),
-                "fortran_order" => header.column_major = Some(text.truth()?),
-                "shape" => header.shape = Some(text.axes()?),
-                other => {
-                    return Err(format!(
-                        "expected descr, fortran_order, shape, got {other:?}"
-                    ));
-                }
-            }
-            if !text.skip(',') {
-                text.expect('}')?;
-                break;
-            }
-        }
-        Ok(header)
-    }
-
-    fn shape(&self) -> Result<&[usize], String> {
-        self.shape.as_deref().ok_or_else(|| "no shape".to_owned())
-    }
-
-    /// Bytes of the elements.
-    fn size(&self) -> Result<usize, String> {
-        let shape = self.shape()?;
-        let width = self.element()?.0.bitsize() / 8;
-        let size = shape.iter().try_fold(width, |size, &n| size.checked_mul(n));
-        size.ok_or_else(|| format!("shape {shape:?} is too large"))
-    }
-
-    /// The element type, and whether its bytes are big-endian.
-    fn element(&self) -> Result<(Dtype, bool), String> {
-        let descr = self.descr.as_deref().ok_or("no descr")?;
-        let (order, element) = match descr.strip_prefix(['<', '>', '|', '=']) {
-            Some(element) => (&descr[..1], element),
-            None => ("", descr),
-        };
-        let dtype = match element {
-            "b1" | "?" => Dtype::BOOL,
-            "f2" => Dtype::F16,
-            "f4" => Dtype::F32,
-            "f8" => Dtype::F64,
-            "i4" => Dtype::I32,
-            "i8" => Dtype::I64,
-            "u4" => Dtype::U32,
-            "V2" => {
-                let what = "raw data of 2 bytes; bfloat16 is read from safetensors files";
-                return Err(what.to_owned());
-            }
-            _ => return Err(not_read(&format!("'{descr}'"))),
-        };
-        Ok((dtype, order == ">"))
-    }
-}
-
-/// What is left of a header's text.
-struct Text<'a>(&'a str);
-
-impl<'a> Text<'a> {
-    /// Whether it goes on with `c`, which is taken.
-    fn skip(&mut self, c: char) -> bool {
-        self.0 = self.0.trim_start();
-        match self.0.strip_prefix(c) {
-            Some(rest) => {
-                self.0 = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn wrong<T>(&self, expected: &str) -> Result<T, String> {
-        let next: String = self.0.trim_start().chars().take(12).collect();
-        Err(format!("expected {expected}, got {next:?}"))
-    }
-
-    fn expect(&mut self, c: char) -> Result<(), String> {
-        match self.skip(c) {
-            true => Ok(()),
-            false => self.wrong(&format!("{c:?}")),
-        }
-    }
-
-    fn string(&mut self) -> Result<&'a str, String> {
-        for quote in ['\'', '"'] {
-            if self.skip(quote)
-                && let Some((string, rest)) = self.0.split_once(quote)
-            {
-                self.0 = rest;
-                return Ok(string);
-            }
-        }
-        self.wrong("a string (no structured array)")
-    }
-
-    fn truth(&mut self) -> Result<bool, String> {
-        self.0 = self.0.trim_start();
-        for (word, truth) in [("True", true), ("False", false)] {
-            if let Some(rest) = self.0.strip_prefix(word) {
-                self.0 = rest;
-                return Ok(truth);
-            }
-        }
-        self.wrong("True or False")
-    }
-
-    /// A tuple of axes.
-    fn axes(&mut self) -> Result<Vec<usize>, String> {
-        let mut axes = Vec::new();
-        self.expect('(')?;
-        while !self.skip(')') {
-            self.0 = self.0.trim_start();
-            let end = self
-                .0
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(self.0.len());
-            let (digits, rest) = self.0.split_at(end);
-            match digits.parse() {
-                Ok(axis) => axes.push(axis),
-                Err(_) => return self.wrong("an axis"),
-            }
-            // Python 2's long numbers.
-            self.0 = rest.strip_prefix('L').unwrap_or(rest);
-            if !self.skip(',') {
-                self.expect(')')?;
-                break;
-            }
-        }
-        Ok(axes)
-    }
 }
 
 /// One array, row-major and little-endian whatever the file has.
@@ -418,6 +262,21 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_is_there_twice_is_refused() {
+        let arrays = ["Q", "K"].map(|name| (name.to_owned(), Array::f32(&[1], vec![0.5])));
+        let mut bytes = Cursor::new(Vec::new());
+        write_npz(&arrays, &mut bytes).unwrap();
+        let mut bytes = bytes.into_inner();
+        assert!(parse(Kind::Npz, &bytes, false).is_ok());
+        let at = |bytes: &[u8]| bytes.windows(5).position(|w| w == b"K.npy");
+        while let Some(at) = at(&bytes) {
+            bytes[at] = b'Q';
+        }
+        let refused = parse(Kind::Npz, &bytes, false).unwrap_err();
+        assert_eq!(refused, "the .npz file: Q.npy is in it twice");
+    }
+
+    #[test]
     fn damaged_files_are_errors() {
         let whole = npy("<f4", "False", "(2,)", &[0; 8]);
         assert!(parsed(&whole).is_ok());
@@ -434,6 +293,22 @@ mod tests {
         refused(&npy("<c8", "False", "(1,)", &[0; 8]), "'<c8' is not read");
         refused(&npy("|V2", "False", "(1,)", &[0; 2]), "bfloat16");
         refused(&npy("|O", "False", "(1,)", &[0; 8]), "'|O' is not read");
+        // Each element of the other order costs its axes.
+        let ones = format!("(1048576,{})", "1,".repeat(20_000));
+        let many = npy("|b1", "True", &ones, &[0; 1 << 20]);
+        refused(&many, "at most 32");
+        let twice = |text: &str| {
+            let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+            bytes.extend((text.len() as u16).to_le_bytes());
+            [&bytes, text.as_bytes(), &[0; 8]].concat()
+        };
+        let text = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)";
+        assert!(parsed(&twice(&format!("{text}}} \n"))).is_ok());
+        for more in ["descr': '<f4'", "fortran_order': True", "shape': (2,)"] {
+            let why = format!("{} is in it twice", &more[..more.find('\'').unwrap()]);
+            refused(&twice(&format!("{text}, '{more}}}")), &why);
+        }
+        refused(&twice(&format!("{text}}} or so")), "got \"or so\"");
         for shape in ["(-1,)", "(1 2)", "(1,", "1", "(99999999999999999999,)"] {
             refused(&npy("<f4", "False", shape, &[]), "its header: expected ");
         }

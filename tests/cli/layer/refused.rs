@@ -118,6 +118,11 @@ fn layers_that_need_more_than_attention() {
             "--scale has to say",
         ),
         ("{", "config.json"),
+        (
+            r#"{"a": {"n_head": 4, "n_head": 2}}"#,
+            "n_head is in it twice",
+        ),
+        ("\u{feff}{\"rope_theta\": 1.0}", no_rotary),
     ] {
         std::fs::write(desk.path("config.json"), config).unwrap();
         desk.says(untyped(), &[], &["config.json", word]);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::json;
 use crate::layer::judge::assume;
 use crate::layer::models;
 use crate::layer::tensors::Tensors;
@@ -52,13 +53,15 @@ impl Config {
     ) -> Result<Config, String> {
         let metadata = tensors.metadata().into_iter();
         // Metadata are texts; one may be a flag or a number.
-        let value = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
+        let value = |text: String| json::read(text.as_bytes()).unwrap_or(Value::String(text));
         let metadata = metadata.map(|(key, text)| (key, value(text)));
         let mut sources = vec![("metadata".to_owned(), metadata.collect())];
         if let Some(path) = file(checkpoint, given) {
             let named = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
             let text = crate::input::text(&path).map_err(|e| named(&e))?;
-            let config = serde_json::from_str(&text).map_err(|e| named(&e))?;
+            // The mark of UTF-8, as some editors put it in front.
+            let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+            let config = json::read(text.as_bytes()).map_err(|e| named(&e))?;
             sources.push((path.display().to_string(), config));
         }
         Ok(Config(sources))

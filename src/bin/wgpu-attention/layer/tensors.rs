@@ -10,7 +10,7 @@ use safetensors::tensor::{Metadata, TensorView};
 
 use crate::array::Array;
 use crate::report::shown;
-use crate::{input, memory};
+use crate::{input, json, memory};
 
 /// The longest header that the format allows, in bytes.
 const MAX_HEADER: u64 = 100_000_000;
@@ -44,7 +44,7 @@ impl Tensors {
         }
         let mut header = vec![0; length as usize];
         file.read_exact(&mut header).map_err(|e| foreign(&e))?;
-        let header: Metadata = serde_json::from_slice(&header).map_err(|e| foreign(&e))?;
+        let header: Metadata = json::read(&header).map_err(|e| foreign(&e))?;
         let (start, elements) = (8 + length, header.data_len() as u64);
         if size.checked_sub(start) != Some(elements) {
             let (has, needed) = (size - start, elements);
