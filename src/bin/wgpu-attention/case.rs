@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use safetensors::SafeTensors;
+use safetensors::{SafeTensorError, SafeTensors};
 use wgpu_attention::{Alignment, BoolMask, Inputs, MaskData, Options, Polarity};
 
 use crate::array::{Array, Values};
@@ -38,7 +38,11 @@ impl File {
     }
 
     fn parse_with(bytes: &[u8], round_f64: bool) -> Result<File, String> {
-        let not_safetensors = |e| format!("not a safetensors file: {e}");
+        let not_safetensors = |e| match e {
+            // What the first eight bytes of any other file mean as a number.
+            SafeTensorError::HeaderTooLarge => "not a safetensors file".to_owned(),
+            e => format!("not a safetensors file: {e}"),
+        };
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(not_safetensors)?;
         let views = SafeTensors::deserialize(bytes).map_err(not_safetensors)?;
         let mut tensors = BTreeMap::new();
