@@ -7,16 +7,18 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::Dims;
 use crate::attention::Attention;
 use crate::caps::DeviceCaps;
 use crate::error::Result;
 use crate::host::{DType, Polarity};
 use crate::kernel::{Shader, Slot, dtype_code};
 use crate::lists::{ListKind, ListSource};
+use crate::options::Options;
 use crate::params::{CopyParams, Params, View, align, lane_tile, rules, tile};
 use crate::pipeline::Pipelines;
 use crate::plan::{Plan, Uniform};
-use crate::problem::{Geometry, MaskGeometry, Problem};
+use crate::problem::{Geometry, Goal, MaskGeometry, Problem};
 use crate::specialization::Specialization;
 use crate::stage::Stage;
 use crate::tiling::Tiling;
@@ -233,6 +235,45 @@ fn views(p: &Params) -> Vec<(Slot, [u32; 4])> {
     ];
     all.map(|(slot, v)| (slot, [v.batch, v.head, v.row, v.base]))
         .to_vec()
+}
+
+/// A problem that was made without buffers, with keys and values of another storage type.
+///
+/// # Errors
+/// Where they are larger than what can be addressed.
+pub fn with_kv_dtype(mut problem: Problem, dtype: DType) -> Result<Problem> {
+    let operands = [("key", &mut problem.key), ("value", &mut problem.value)];
+    for (name, geometry) in operands {
+        let (shape, size) = (geometry.shape, dtype.size());
+        let strides = crate::place::contiguous(shape);
+        crate::place::bytes_needed(name, &shape, &strides, 0, size)?;
+        *geometry = Geometry::new(shape, strides, size, 0);
+    }
+    problem.kv_dtype = dtype;
+    Ok(problem)
+}
+
+/// A projection of contiguous tensors, each from the start of a buffer of its own: batch,
+/// rows, inputs, outputs; the storage types of input and output, and of the weight.
+///
+/// # Errors
+/// As [`Problem::contiguous`].
+pub fn projection(
+    [batch, rows, inputs, outputs]: [usize; 4],
+    [dtype, weight]: [DType; 2],
+) -> Result<Problem> {
+    let every = [batch, 1, outputs, inputs];
+    let dims = Dims::new([batch, 1, rows, inputs], every, every)?;
+    let options = Options::default().scale(1.0);
+    let problem = Problem::contiguous(&dims, dtype, dtype, &options)?;
+    let mut problem = with_kv_dtype(problem, weight)?;
+    problem.goal = Goal::Projection;
+    // One weight for all batch entries.
+    let shared = Geometry::new(every, [0, 0, inputs, 1], weight.size(), 0);
+    (problem.key, problem.value) = (shared, shared);
+    let shape = [batch, 1, rows, outputs];
+    problem.output = Geometry::new(shape, crate::place::contiguous(shape), dtype.size(), 0);
+    Ok(problem)
 }
 
 /// The problem with other strides and another byte offset modulo 256 of query,
