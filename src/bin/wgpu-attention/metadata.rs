@@ -51,7 +51,7 @@ const OTHERS: [&str; 2] = ["tokens", "suite"];
 /// Options by their names elsewhere, in models' configs and in the cases of other
 /// suites, and what to say here instead.
 const ELSEWHERE: [(&str, &str); 31] = [
-    ("is_causal", "causal: bottom_right or top_left"),
+    ("is_causal", "causal: true or false"),
     ("causal_mask", "causal: bottom_right or top_left"),
     ("causal_offset", "the tensor offsets"),
     ("causal_offsets", "the tensor offsets"),
