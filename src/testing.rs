@@ -7,6 +7,7 @@ use std::mem::{offset_of, size_of};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::Dims;
 use crate::error::Result;
 use crate::kernel::compose::compose;
 use crate::kernel::pipeline::Pipelines;
@@ -15,13 +16,17 @@ use crate::kernel::pipelines::all_pipelines;
 use crate::kernel::shader::{Shader, Slot, dtype_code};
 use crate::kernel::specialization::Specialization;
 use crate::kernel::uniform::{CopyParams, Params, View, align, lane_tile, rules, tile};
+use crate::ops::project;
 use crate::plan::caps::DeviceCaps;
 use crate::plan::dispatch::Uniform;
+use crate::plan::operation::OperationRef;
 use crate::plan::plan::Plan;
 use crate::plan::problem::Problem;
 use crate::record::attention::Attention;
+use crate::rules::options::Options;
 use crate::rules::score_stage::Stage;
 use crate::view::dtype::{DType, Polarity};
+use crate::view::extent::{bytes_needed, contiguous};
 use crate::view::geometry::{Geometry, MaskGeometry};
 use crate::view::lists::{ListKind, ListSource};
 
@@ -47,12 +52,7 @@ pub fn with_rules(mut problem: Problem, ruled: Ruled) -> Problem {
     let dims = problem.task.dims;
     let geometry = |keys: usize, element_size: u64| {
         let shape = [1, 1, dims.q_len, keys];
-        Geometry::new(
-            shape,
-            crate::view::extent::contiguous(shape),
-            element_size,
-            0,
-        )
+        Geometry::new(shape, contiguous(shape), element_size, 0)
     };
     if ruled.bias {
         problem.task.bias = Some((geometry(dims.kv_len, 4), DType::F32));
@@ -259,6 +259,48 @@ fn views(p: &Params) -> Vec<(Slot, [u32; 4])> {
     ];
     all.map(|(slot, v)| (slot, [v.batch, v.head, v.row, v.base]))
         .to_vec()
+}
+
+/// A problem that was made without buffers, with keys and values of another storage type.
+///
+/// # Errors
+/// Where they are larger than what can be addressed.
+pub fn with_kv_dtype(mut problem: Problem, dtype: DType) -> Result<Problem> {
+    let task = &mut problem.task;
+    let operands = [("key", &mut task.key), ("value", &mut task.value)];
+    for (name, geometry) in operands {
+        let (shape, size) = (geometry.shape, dtype.size());
+        let strides = contiguous(shape);
+        bytes_needed(name, &shape, &strides, 0, size)?;
+        *geometry = Geometry::new(shape, strides, size, 0);
+    }
+    task.kv_dtype = dtype;
+    Ok(problem)
+}
+
+/// A projection of contiguous tensors, each from the start of a buffer of its own: batch,
+/// rows, inputs, outputs; the storage types of input and output, and of the weight.
+///
+/// # Errors
+/// As [`Problem::contiguous`].
+pub fn projection(
+    [batch, rows, inputs, outputs]: [usize; 4],
+    [dtype, weight]: [DType; 2],
+) -> Result<Problem> {
+    let every = [batch, 1, outputs, inputs];
+    let dims = Dims::new([batch, 1, rows, inputs], every, every)?;
+    let options = Options::default().scale(1.0);
+    let problem = Problem::contiguous(&dims, dtype, dtype, &options)?;
+    let mut problem = with_kv_dtype(problem, weight)?;
+    problem.operation = OperationRef(project::OPERATION.clone());
+    let task = &mut problem.task;
+    task.facts = problem.operation.facts();
+    // One weight for all batch entries.
+    let shared = Geometry::new(every, [0, 0, inputs, 1], weight.size(), 0);
+    (task.key, task.value) = (shared, shared);
+    let shape = [batch, 1, rows, outputs];
+    task.output = Geometry::new(shape, contiguous(shape), dtype.size(), 0);
+    Ok(problem)
 }
 
 /// The problem with other strides and another byte offset modulo 256 of query,

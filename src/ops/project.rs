@@ -130,7 +130,7 @@ impl<'a> Projection<'a> {
 struct Project;
 
 /// One for all problems, so that none allocates its own.
-static OPERATION: LazyLock<Arc<dyn Operation>> = LazyLock::new(|| Arc::new(Project));
+pub(crate) static OPERATION: LazyLock<Arc<dyn Operation>> = LazyLock::new(|| Arc::new(Project));
 
 impl Operation for Project {
     fn facts(&self) -> Facts {

@@ -330,6 +330,50 @@ fn usage_errors_exit_with_2() {
     );
 }
 
+/// By name a file that is no case is a mistake, which is told before anything runs; in a
+/// folder it is a case that fails. All kinds alike.
+#[test]
+fn what_is_no_case_is_refused_by_name_and_fails_in_a_folder() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let case = data("onnx/attention_4d.safetensors");
+    let mut plain = Parts::read(&case);
+    plain.metadata.clear();
+    plain
+        .tensors
+        .retain(|(name, ..)| ["Q", "K", "V"].contains(&&name[..]));
+    plain.write(&at("plain.safetensors"));
+    std::fs::write(at("text.safetensors"), "Dear Sir, this is a letter.").unwrap();
+    let fixed = ["check", "--backend", "oracle", "--json"].map(PathBuf::from);
+    let named = [
+        case.clone(),
+        at("text.safetensors"),
+        at("plain.safetensors"),
+    ];
+    let output = run(fixed.iter().chain(&named));
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(stdout(&output), "");
+    let told = stderr(&output);
+    assert!(
+        told.contains("text.safetensors: not a safetensors file\n"),
+        "{told}"
+    );
+    assert!(told.contains("plain.safetensors: not a case: "), "{told}");
+    assert!(
+        told.contains("`run` computes the attention of plain tensors"),
+        "{told}"
+    );
+
+    let output = run(fixed.iter().chain([&case, &folder.path().to_owned()]));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stdout(&output);
+    let totals: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&totals["passed"], &totals["failed"]),
+        (&1.into(), &2.into())
+    );
+}
+
 #[test]
 fn json_is_one_object_a_case_and_the_totals() {
     let folder = TempDir::new().unwrap();

@@ -432,3 +432,16 @@ fn the_picture_has_a_name_of_its_own() {
     let svg = std::fs::read_to_string(picture).unwrap();
     assert!(svg.contains("␣&lt;b&gt;") && svg.contains("日本語"));
 }
+
+/// A flag of pictures beside numbers alone would be ignored.
+#[test]
+fn a_scale_needs_a_picture() {
+    let flags = ["--head", "0", "--stats", "--scale-max", "0.2"];
+    let output = inspect(&data(SENTENCES), &flags);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("--scale-max: expected -o"),
+        "{}",
+        stderr(&output)
+    );
+}

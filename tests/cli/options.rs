@@ -265,7 +265,7 @@ fn metadata_counts_and_flags_win() {
         (
             "is_causal",
             "1",
-            "metadata is_causal is not read here, but causal: ",
+            "metadata is_causal is not read here, but causal: true or false; ",
         ),
         (
             "causal",

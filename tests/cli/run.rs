@@ -212,3 +212,62 @@ fn a_stage_that_cannot_be_computed_is_refused_first() {
     assert!(stderr(&refused).contains("--stage needs --backend gpu or oracle"));
     assert!(!out.exists());
 }
+
+/// Who has flags is told of flags, and not what to request of a device; and a file of
+/// results that has none for the problem is not passed over without a word.
+#[test]
+fn the_kernels_line_speaks_of_flags() {
+    let folder = TempDir::new().unwrap();
+    let out = folder.path().join("out.safetensors");
+    let input = data("onnx/attention_4d_causal.safetensors");
+    let line = |flags: &[&str]| {
+        let fixed = [Path::new("run"), &input, Path::new("-o"), &out];
+        let output = run(fixed.into_iter().chain(flags.iter().map(Path::new)));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = text.lines().find(|line| line.starts_with("kernel   "));
+        line.unwrap().to_owned()
+    };
+    let plain = line(&["--default-limits"]);
+    assert!(
+        !plain.contains("request") && !plain.contains("wgpu::"),
+        "{plain}"
+    );
+    if line(&[]).starts_with("kernel   lane-broadcast") {
+        assert!(plain.contains("without --default-limits"), "{plain}");
+        assert!(plain.contains("the feature SUBGROUP"), "{plain}");
+    }
+    let tuning = folder.path().join("tuning.json");
+    let tuning = tuning.to_str().unwrap();
+    let sizes =
+        "tune --q-len 20 --kv-len 20 --heads 1 --head-dim 8 --seconds 3 --kv-dtype f16 --out";
+    let tuned = run(sizes.split(' ').chain([tuning]));
+    assert_eq!(tuned.status.code(), Some(0), "{}", stderr(&tuned));
+    let other = line(&["--tuning", tuning]);
+    let why = "; --tuning has no result for problems of this class";
+    assert!(other.contains(why), "{other}");
+    let forced = line(&["--tuning", tuning, "--kernel", "tiled"]);
+    assert!(
+        forced.contains("; --kernel decides, not --tuning"),
+        "{forced}"
+    );
+}
+
+/// A name in small letters is told how it is written.
+#[test]
+fn names_of_operands_are_capitals() {
+    let folder = TempDir::new().unwrap();
+    let small = folder.path().join("small.safetensors");
+    let mut parts = Parts::read(&data("onnx/attention_4d_causal.safetensors"));
+    parts.metadata.clear();
+    for (name, ..) in &mut parts.tensors {
+        *name = name.to_lowercase();
+    }
+    parts.write(&small);
+    let refused = run_case(&small, &folder.path().join("out.safetensors"), &[]);
+    let told = stderr(&refused);
+    assert!(
+        told.contains("is not an operand, K is: names differ by their capitals"),
+        "{told}"
+    );
+}

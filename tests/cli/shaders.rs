@@ -170,3 +170,32 @@ fn shaders_prints_a_table() {
     assert!(text.starts_with("problem: B 1 Hq 8"), "{text}");
     assert!(text.contains("params:uniform query:read_write"), "{text}");
 }
+
+/// Whatever shape `bench` takes, `shaders` with the same flags writes a file that
+/// `bench --shaders` finds in the plan.
+#[test]
+fn shaders_are_written_for_every_shape_of_bench() {
+    for (flags, in_name) in [
+        (&["--case", "f16-kv"][..], "f16"),
+        (&["--kv-dtype", "bf16", "--q-len", "20", "--causal"], "bf16"),
+        (
+            &["--kv-dtype", "f16", "--q-len", "20", "--window", "8"],
+            "f16",
+        ),
+        (
+            &["--projection", "--q-len", "20", "--head-dim", "24"],
+            "project",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().to_str().unwrap();
+        let output = run(["shaders", "--out", out].iter().chain(flags));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let written = files(folder.path());
+        let is_named = |file: &String| file.contains(in_name);
+        assert!(written.iter().any(is_named), "{flags:?}: {written:?}");
+        let own = ["bench", "--runs", "0", "--shaders", out];
+        let output = run(own.iter().chain(flags));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+}

@@ -137,3 +137,29 @@ fn check_without_an_adapter_is_an_error_with_advice() {
     assert!(errors.to_lowercase().contains("vulkan"), "{errors}");
     assert!(output.stdout.is_empty());
 }
+
+#[test]
+fn info_says_what_it_was_told() {
+    let text = stdout(&run(["info", "--backend", "cpu"]));
+    let line = "\nused with --backend cpu: plain f32 path on the CPU";
+    assert!(text.contains(line) && !text.contains("unless"), "{text}");
+}
+
+#[test]
+fn demo_writes_its_picture_where_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("head.png");
+    let picture = picture.to_str().unwrap();
+    let output = run(["demo", "--backend", "cpu", "-o", picture]);
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(&output));
+    assert!(text.contains(&format!("picture   {picture}\n")), "{text}");
+    shows_a_picture(&text);
+    for wrong in ["head.svg", "/no/such/folder/head.png"] {
+        let output = run(["demo", "--backend", "cpu", "-o", wrong]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert_eq!(stdout(&output), "", "{wrong}");
+    }
+    let help = stdout(&run(["demo", "--help"]));
+    assert!(help.contains("temporary folder"), "{help}");
+}

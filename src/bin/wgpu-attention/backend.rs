@@ -145,7 +145,7 @@ impl Backend {
         let mut outputs = match self {
             Backend::Gpu(attention, plan) => {
                 let uploaded = attention.upload(inputs, options, output, plan)?;
-                let kernel = kernel_of(uploaded.plan());
+                let kernel = kernel_of(uploaded.plan(), beside_tuning(attention, plan));
                 uploaded.submit()?;
                 return Ok((uploaded.read()?, Some(kernel)));
             }
@@ -216,7 +216,7 @@ impl Backend {
         if let Backend::Gpu(attention, plan) = self {
             let uploaded = attention.upload(inputs, options, DType::F32, plan)?;
             return Ok(Prepared {
-                plan: uploaded.plan().to_string(),
+                plan: for_users(&uploaded.plan().to_string()),
                 clock: match uploaded.has_timestamps() {
                     true => "GPU timestamps",
                     false => "submit to done",
@@ -280,7 +280,7 @@ pub fn kernels(backend: &Backend) -> Vec<(String, String)> {
                 let inputs = Inputs::new(t, t, t);
                 let uploaded = attention.upload(&inputs, &Options::default(), DType::F32, plan)?;
                 let plan = uploaded.plan();
-                Ok(format!("{:?} ({})", plan.kernel(), plan.why()))
+                Ok(format!("{:?} ({})", plan.kernel(), for_users(plan.why())))
             });
             let kernel = kernel.unwrap_or_else(|error| error.to_string());
             lines.push((format!("forward, {name}, head_dim {dim}"), kernel));
@@ -328,9 +328,40 @@ impl Prepared<'_> {
     }
 }
 
-/// A plan's kernel and the reason for it.
-pub fn kernel_of(plan: &Plan) -> String {
-    format!("{} ({})", plan.kernel(), plan.why())
+/// A plan's kernel and the reason for it; `beside` is [`beside_tuning`].
+pub fn kernel_of(plan: &Plan, beside: &str) -> String {
+    let beside = match plan.why().contains("measured on this device for") {
+        true => "",
+        false => beside,
+    };
+    let why = for_users(plan.why());
+    format!("{} ({why}{beside})", plan.kernel())
+}
+
+/// What is said of a kernel that no result of --tuning chose, where there are some.
+pub fn beside_tuning(attention: &Attention, options: &PlanOptions) -> &'static str {
+    match (attention.caps().tuned.is_empty(), options.kernel) {
+        (true, _) => "",
+        (false, Some(_)) => "; --kernel decides, not --tuning",
+        (false, None) => "; --tuning has no result for problems of this class",
+    }
+}
+
+/// What a plan says, where it tells the author of a program what to request of a device:
+/// the same for who has the flags of this one. Every device here has all that its adapter
+/// has, but those of --default-limits.
+pub fn for_users(text: &str) -> String {
+    const REQUEST: &str = ": for it request the device with ";
+    const IF_THERE: &str = ", if the adapter has that (see Attention::features)";
+    let parts = text.split_once(REQUEST).and_then(|(before, rest)| {
+        let (wishes, after) = rest.split_once(IF_THERE)?;
+        Some(format!(
+            "{before}: without --default-limits it runs, if the adapter has {wishes}{after}"
+        ))
+    });
+    let text = parts.unwrap_or_else(|| text.to_owned());
+    text.replace("requested with wgpu::", "with wgpu::")
+        .replace("wgpu::Features::", "the feature ")
 }
 
 /// Rounded to f32; `what` they are is for the message.

@@ -143,9 +143,15 @@ fn check_names(file: &File) -> Result<(), String> {
         let beside = is_part || ["expected.", "jax."].iter().any(|p| name.starts_with(p));
         let is_known = [&OPERANDS[..], &OF_CASES].concat().contains(&&name[..]);
         if !beside && !is_known {
+            let meant = OPERANDS
+                .iter()
+                .find(|known| known.eq_ignore_ascii_case(name));
+            let meant = meant.map_or(String::new(), |meant| {
+                format!(", {meant} is: names differ by their capitals")
+            });
             let (name, known) = (shown(name), OPERANDS.join(" "));
             return Err(format!(
-                "tensor {name} is not an operand; known are {known}; options are flags or metadata"
+                "tensor {name} is not an operand{meant}; known are {known}; options are flags or metadata"
             ));
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use safetensors::SafeTensors;
+use safetensors::{SafeTensorError, SafeTensors};
 use wgpu_attention::{Alignment, BoolMask, Inputs, MaskData, Options, Polarity};
 
 use crate::array::{Array, Values};
@@ -38,7 +38,11 @@ impl File {
     }
 
     fn parse_with(bytes: &[u8], round_f64: bool) -> Result<File, String> {
-        let not_safetensors = |e| format!("not a safetensors file: {e}");
+        let not_safetensors = |e| match e {
+            // What the first eight bytes of any other file mean as a number.
+            SafeTensorError::HeaderTooLarge => "not a safetensors file".to_owned(),
+            e => format!("not a safetensors file: {e}"),
+        };
         // A length in 8 bytes, then the header; what is cut is refused below.
         let length = bytes.first_chunk().map(|n| u64::from_le_bytes(*n));
         let end = length.and_then(|n| usize::try_from(n).ok()?.checked_add(8));

@@ -19,6 +19,9 @@ use crate::suites::{self, Call, Unsupported, Want, What};
 use crate::{input, memory};
 
 /// Runs case files and compares every expected output with the case's tolerance.
+///
+/// A file given by name that cannot be read or is no case is a usage error (exit 2), found
+/// before anything runs. Files found in folders are meant as cases: those are failures.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Case files, or folders that are searched for *.safetensors.
@@ -58,13 +61,12 @@ struct Report {
     outputs: Vec<Output>,
     unsupported: Vec<Unsupported>,
     errors: Vec<String>,
-    /// The file expects nothing.
-    no_case: bool,
     note: Option<&'static str>,
 }
 
 pub fn check(args: &CheckArgs) -> Result<ExitCode, Stop> {
     let files = collect(&args.paths)?;
+    no_strangers(&args.paths)?;
     let backend = args.backend.open()?;
     let reporter = Reporter::counting(files.len());
     if !args.json {
@@ -80,10 +82,6 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Stop> {
         let name = shown(&path.display().to_string());
         reporter.doing(&name);
         let report = examine(&backend, path, args.strict);
-        // In a folder it may be a case that lost what it expects; by name it is a mistake.
-        if report.no_case && args.paths.contains(path) {
-            return Err(format!("{name}: {}", report.errors.join("; ")).into());
-        }
         counts[report.outcome() as usize] += 1;
         left_out += report
             .unsupported
@@ -138,6 +136,25 @@ fn collect(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Stop> {
     Ok(files)
 }
 
+/// Refuses files given by name that are no cases, all at once.
+fn no_strangers(paths: &[PathBuf]) -> Result<(), Stop> {
+    let why = |path: &PathBuf| match File::read(path) {
+        Ok(file) if suites::is_case(&file) => None,
+        Ok(file) => suites::job(&file, false).err(),
+        Err(error) => Some(error),
+    };
+    let files = paths.iter().filter(|path| !path.is_dir());
+    let told = |(path, why): (&PathBuf, String)| {
+        format!("{}: {}", shown(&path.display().to_string()), one_line(why))
+    };
+    let strangers = files.filter_map(|path| Some(told((path, why(path)?))));
+    let strangers: Vec<String> = strangers.collect();
+    match strangers.is_empty() {
+        true => Ok(()),
+        false => Err(strangers.join("\n").into()),
+    }
+}
+
 fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in folder.read_dir()? {
         let entry = entry?;
@@ -153,11 +170,7 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
 
 fn examine(backend: &Backend, path: &Path, strict: bool) -> Report {
     let mut report = Report::default();
-    let job = File::read(path).and_then(|file| {
-        report.no_case = !suites::is_case(&file);
-        suites::job(&file, strict)
-    });
-    let job = match job {
+    let job = match File::read(path).and_then(|file| suites::job(&file, strict)) {
         Ok(job) => job,
         Err(error) => {
             report.errors.push(error);

@@ -1,7 +1,7 @@
 //! `demo`: attention of a real language model on this machine, checked, timed and
 //! drawn.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -19,15 +19,19 @@ use crate::inspect::{self, Request, Selection};
 use crate::judge::judge;
 use crate::report::{Reporter, Stop};
 use crate::suites;
-use crate::system;
+use crate::{output, system};
 
 /// Runs attention captured from a real language model, checks it against
 /// float64 and times it; then the same for random data of a round size. Ends with
-/// a picture of what one head looks at.
+/// a picture of what one head looks at, in the system's temporary folder unless -o says
+/// where.
 ///
 /// Without an adapter it says what to install and runs the CPU path instead.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
+    /// The picture, a PNG [default: wgpu-attention-demo.png in the temporary folder].
+    #[arg(short, long, value_name = "FILE", value_parser = png)]
+    output: Option<PathBuf>,
     #[command(flatten)]
     backend: BackendArgs,
 }
@@ -50,6 +54,11 @@ const SAMPLED_ROWS: usize = 96;
 
 pub fn demo(args: &DemoArgs) -> Result<ExitCode, Stop> {
     let reporter = Reporter::spinning();
+    // Refused before anything is computed.
+    let picture = match &args.output {
+        Some(path) => Some(output::target(std::iter::empty(), path)?),
+        None => None,
+    };
     let backend = match args.backend.open() {
         // Asked for by name and not there: no substitute.
         Err(error @ Error::NoAdapter { .. })
@@ -66,8 +75,17 @@ pub fn demo(args: &DemoArgs) -> Result<ExitCode, Stop> {
     for causal in [false, true] {
         passed &= random(&backend, &reporter, causal)?;
     }
-    look(&backend, &reporter)?;
+    look(&backend, &reporter, picture)?;
     Ok(ExitCode::from(u8::from(!passed)))
+}
+
+fn png(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+    match extension.as_deref() {
+        Some("png") => Ok(path),
+        _ => Err("expected the extension .png".to_owned()),
+    }
 }
 
 /// The captured case: every element against the oracle and the capture.
@@ -114,7 +132,7 @@ fn real(backend: &Backend, reporter: &Reporter) -> Result<bool, Stop> {
 
 /// A picture of what a head of the captured case looks at. Where it cannot be
 /// written, that is said, and the demo goes on: nothing that was computed is wrong.
-fn look(backend: &Backend, reporter: &Reporter) -> Result<(), Stop> {
+fn look(backend: &Backend, reporter: &Reporter, chosen: Option<PathBuf>) -> Result<(), Stop> {
     reporter.doing("drawing");
     let selection = Selection {
         batch: 0,
@@ -124,9 +142,11 @@ fn look(backend: &Backend, reporter: &Reporter) -> Result<(), Stop> {
         scale: false,
     };
     let request = Request::new(&File::parse(CASE)?, Path::new(NAME), &selection)?;
-    let path = std::env::temp_dir().join("wgpu-attention-demo.png");
+    let is_chosen = chosen.is_some();
+    let path = chosen.unwrap_or_else(|| std::env::temp_dir().join("wgpu-attention-demo.png"));
     let told = match inspect::draw_head(&request, backend, &path) {
         Ok(()) => path.display().to_string(),
+        Err(stop) if is_chosen => return Err(stop),
         Err(Stop::Error(why)) => format!("not written: {why}"),
         Err(stop) => return Err(stop),
     };

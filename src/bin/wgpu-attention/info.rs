@@ -71,10 +71,14 @@ pub fn info(args: &InfoArgs) -> Result<ExitCode, Stop> {
         }
     }
     match &chosen {
-        Ok(backend) => reporter.line(format!(
-            "\nused unless told otherwise: {}",
-            backend.describe()
-        ))?,
+        Ok(backend) => {
+            let when = match backend {
+                Backend::Gpu(..) => "unless told otherwise",
+                Backend::Cpu => "with --backend cpu",
+                Backend::Oracle => "with --backend oracle",
+            };
+            reporter.line(format!("\nused {when}: {}", backend.describe()))?;
+        }
         Err(error) => {
             reporter.line(format!("\n{error}"))?;
             if adapters.is_empty() {

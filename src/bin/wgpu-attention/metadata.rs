@@ -51,12 +51,12 @@ const OTHERS: [&str; 2] = ["tokens", "suite"];
 /// Options by their names elsewhere, in models' configs and in the cases of other
 /// suites, and what to say here instead.
 const ELSEWHERE: [(&str, &str); 35] = [
-    ("is_causal", "causal: true, bottom_right or top_left"),
-    ("is_decoder", "causal: true, bottom_right or top_left"),
+    ("is_causal", "causal: true or false"),
+    ("is_decoder", "causal: true or false"),
     ("attention_scale", "scale"),
     ("logit_scale", "scale"),
     ("enable_gqa", "heads are grouped by the shapes"),
-    ("causal_mask", "causal: true, bottom_right or top_left"),
+    ("causal_mask", "causal: bottom_right or top_left"),
     ("causal_offset", "the tensor offsets"),
     ("causal_offsets", "the tensor offsets"),
     ("q_offset", "the tensor offsets"),

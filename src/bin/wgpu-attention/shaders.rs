@@ -4,15 +4,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use wgpu_attention::shaders::{Composed, Shader, Specialization, compose, emitted};
 use wgpu_attention::{
-    AdapterOptions, Attention, DType, DeviceCaps, Dims, Error, Kernel, MAX_SEQUENCE, Options, Plan,
-    PlanOptions, Problem, testing,
+    AdapterOptions, Attention, DeviceCaps, Dims, Error, Kernel, MAX_SEQUENCE, Plan, PlanOptions,
+    Problem, testing,
 };
 
 use crate::backend::kernel_names;
+use crate::bench::Shape;
+use crate::bench::case::{Case, NAMES, Storage};
 use crate::bench::rules::{Rule, SOFTCAP};
 use crate::output::{self, Draft};
 use crate::report::{Reporter, Stop};
@@ -21,45 +24,26 @@ use crate::report::{Reporter, Stop};
 ///
 /// The plan is that of this machine's adapter, as `bench` would have it. With
 /// --no-adapter none is opened: the plan is made for an unknown device with WebGPU's
-/// default limits, and with subgroups if their size is given. Shape and storage types
-/// choose the shaders; options (causal, windows, scale, ...) are numbers in a uniform;
-/// only those of --rule change the text. Each file is named by shader and
+/// default limits, and with subgroups if their size is given. --case, the flags of shape and
+/// --rule are those of `bench`; what --causal, --window and the lengths say are numbers in a
+/// uniform, which change no text. Each file is named by shader and
 /// specialization, and appears complete or not at all; the table says what it needs.
 #[derive(Debug, Args)]
 pub struct ShadersArgs {
     /// Folder to write to; made if it is not there.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Batch entries.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    batch: usize,
-    /// Query heads.
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    heads: usize,
-    /// Key and value heads [default: as many as query heads].
-    #[arg(long, value_name = "N")]
-    kv_heads: Option<usize>,
-    /// Queries.
-    #[arg(long, value_name = "N", default_value_t = 512)]
-    q_len: usize,
-    /// Keys [default: as many as queries].
-    #[arg(long, value_name = "N")]
-    kv_len: Option<usize>,
-    /// Width of a query and a key.
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    head_dim: usize,
-    /// Width of a value [default: that of a key].
-    #[arg(long, value_name = "N")]
-    v_dim: Option<usize>,
-    /// Storage type of query, key, value and output.
-    #[arg(long, value_enum, default_value_t = Storage::F32)]
-    dtype: Storage,
+    /// A named case of `bench`.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES), conflicts_with = "shape")]
+    case: Option<String>,
+    #[command(flatten)]
+    shape: Shape,
     /// Kernel family [default: the planner's choice].
     #[arg(long, value_parser = kernel_names())]
     kernel: Option<Kernel>,
     /// Plans for a problem with this rule, as `bench` has it; may be given several
     /// times.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "projection")]
     rule: Vec<Rule>,
     /// Adapter whose name, driver or backend contains this, in any case
     /// [default: the fastest kind].
@@ -85,24 +69,6 @@ pub struct ShadersArgs {
     /// One JSON document instead of a table.
     #[arg(long)]
     json: bool,
-}
-
-/// A storage type.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Storage {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl From<Storage> for DType {
-    fn from(storage: Storage) -> DType {
-        match storage {
-            Storage::F32 => DType::F32,
-            Storage::F16 => DType::F16,
-            Storage::Bf16 => DType::BF16,
-        }
-    }
 }
 
 pub fn shaders(args: &ShadersArgs) -> Result<ExitCode, Stop> {
@@ -145,31 +111,39 @@ pub fn shaders(args: &ShadersArgs) -> Result<ExitCode, Stop> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
-    let kv_heads = args.kv_heads.unwrap_or(args.heads);
-    let keys = args.kv_len.unwrap_or(args.q_len);
-    let dims = Dims::new(
-        [args.batch, args.heads, args.q_len, args.head_dim],
-        [args.batch, kv_heads, keys, args.head_dim],
-        [
-            args.batch,
-            kv_heads,
-            keys,
-            args.v_dim.unwrap_or(args.head_dim),
-        ],
-    )?;
-    let dtype = args.dtype.into();
-    let mut problem_options = Options::default();
-    if args.rule.contains(&Rule::Softcap) {
-        problem_options = problem_options.softcap(SOFTCAP);
+/// What `bench` measures with the same flags.
+fn problem(args: &ShadersArgs) -> Result<Problem, Stop> {
+    let case = match &args.case {
+        Some(name) => Case::named(name).ok_or("no such case")?,
+        None => args.shape.of_any_size()?,
+    };
+    let types = [case.dtype, case.kv_dtype].map(Storage::dtype);
+    if case.projection {
+        if !args.rule.is_empty() {
+            let name = &case.name;
+            return Err(format!("--rule: {name} is a projection and has no pairs").into());
+        }
+        let sizes = [case.batch, case.q_len, case.head_dim, case.kv_len];
+        return Ok(testing::projection(sizes, types)?);
     }
-    let problem = Problem::contiguous(&dims, dtype, dtype, &problem_options)?;
     // A plan holds them.
-    let ids = args.batch.saturating_mul(args.q_len.max(keys));
+    let ids = case.batch.saturating_mul(case.q_len.max(case.kv_len));
     if args.rule.contains(&Rule::Segments) && ids > MAX_SEQUENCE {
         return Err(format!("--rule segments: {ids} ids, at most {MAX_SEQUENCE}").into());
     }
-    let problem = testing::with_rules(problem, Rule::operands(&args.rule)?);
+    let dims = Dims::new(case.query_shape(), case.key_shape(), case.value_shape())?;
+    let mut options = case.options()?;
+    if args.rule.contains(&Rule::Softcap) {
+        options = options.softcap(SOFTCAP);
+    }
+    let [dtype, of_keys] = types;
+    let problem = Problem::contiguous(&dims, dtype, dtype, &options)?;
+    let problem = testing::with_kv_dtype(problem, of_keys)?;
+    Ok(testing::with_rules(problem, Rule::operands(&args.rule)?))
+}
+
+fn plan(args: &ShadersArgs) -> Result<Plan, Stop> {
+    let problem = problem(args)?;
     let mut options = PlanOptions::default().shared_buffers(args.shared_buffers);
     options.kernel = args.kernel;
     if !args.no_adapter && args.subgroup_size.is_none() && !args.int64 {

@@ -297,7 +297,11 @@ impl Bench<'_> {
         match own.is_empty() {
             true => {
                 let (name, files) = (plan.kernel().name(), other.join(", "));
-                let hint = "`shaders --adapter NAME`, with the same flags, writes what a plan runs";
+                let flags = self.case.flags().join(" ");
+                let hint = format!(
+                    "`shaders --out DIR {flags} --kernel {name}`, with the same --adapter and \
+                     --default-limits, writes what a plan runs"
+                );
                 Err(format!("--shaders: {name} runs {files}, none of the folder's; {hint}").into())
             }
             false => Ok(own.join(", ")),

@@ -102,7 +102,7 @@ pub struct BenchArgs {
     end_with_stdin: bool,
 }
 
-fn case_names() -> clap::builder::PossibleValuesParser {
+pub fn case_names() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(NAMES.into_iter().chain(["all"]))
 }
 

@@ -55,30 +55,9 @@ impl Shape {
         *self != Shape::default()
     }
 
-    /// The case that the flags give.
+    /// The case that the flags give, of sizes that can be measured.
     pub fn case(&self) -> Result<Case, Stop> {
-        let base = Case::named("prefill-64").ok_or("no base case")?;
-        let base_heads = if self.projection { 1 } else { base.heads };
-        let heads = self.heads.unwrap_or(base_heads);
-        let q_len = self.q_len.unwrap_or(base.q_len);
-        let head_dim = self.head_dim.unwrap_or(base.head_dim);
-        let dtype = self.dtype.unwrap_or(base.dtype);
-        let case = Case {
-            name: "shape".to_owned(),
-            batch: self.batch.unwrap_or(base.batch),
-            heads,
-            kv_heads: self.kv_heads.unwrap_or(heads),
-            q_len,
-            kv_len: self.kv_len.unwrap_or(q_len),
-            head_dim,
-            v_dim: self.v_dim.unwrap_or(head_dim),
-            dtype,
-            kv_dtype: self.kv_dtype.unwrap_or(dtype),
-            causal: self.causal,
-            window: self.window,
-            rules: Vec::new(),
-            projection: self.projection,
-        };
+        let case = self.of_any_size()?;
         let axes = [
             ("batch", case.batch),
             ("heads", case.heads),
@@ -98,5 +77,31 @@ impl Shape {
         case.check_size()?;
         case.options()?;
         Ok(case)
+    }
+
+    /// The case that the flags give.
+    pub fn of_any_size(&self) -> Result<Case, Stop> {
+        let base = Case::named("prefill-64").ok_or("no base case")?;
+        let base_heads = if self.projection { 1 } else { base.heads };
+        let heads = self.heads.unwrap_or(base_heads);
+        let q_len = self.q_len.unwrap_or(base.q_len);
+        let head_dim = self.head_dim.unwrap_or(base.head_dim);
+        let dtype = self.dtype.unwrap_or(base.dtype);
+        Ok(Case {
+            name: "shape".to_owned(),
+            batch: self.batch.unwrap_or(base.batch),
+            heads,
+            kv_heads: self.kv_heads.unwrap_or(heads),
+            q_len,
+            kv_len: self.kv_len.unwrap_or(q_len),
+            head_dim,
+            v_dim: self.v_dim.unwrap_or(head_dim),
+            dtype,
+            kv_dtype: self.kv_dtype.unwrap_or(dtype),
+            causal: self.causal,
+            window: self.window,
+            rules: Vec::new(),
+            projection: self.projection,
+        })
     }
 }

@@ -312,6 +312,12 @@ impl InspectArgs {
     fn target(&self) -> Result<Option<(PathBuf, PathBuf, Format)>, String> {
         let path = match (&self.output, self.has_stats()) {
             (Some(path), _) => path.clone(),
+            (None, true) if self.scale_max.is_some() => {
+                return Err(
+                    "--scale-max: expected -o beside --stats or --json, which draw nothing"
+                        .to_owned(),
+                );
+            }
             (None, true) => return Ok(None),
             (None, false) => {
                 let stem = self.file.file_stem().unwrap_or_default().to_string_lossy();

@@ -6,7 +6,7 @@ use wgpu_attention::{
     gram_matrices,
 };
 
-use crate::backend::{Backend, kernel_of, narrow};
+use crate::backend::{Backend, beside_tuning, kernel_of, narrow};
 
 /// Where probabilities come from: the CPU path never holds any, so that the oracle
 /// stands in for it.
@@ -19,7 +19,8 @@ pub fn backend_of(backend: &Backend) -> &Backend {
 
 /// Where the pairs of a call come from.
 pub enum Source<'a> {
-    Gpu(Box<UploadedInspection>),
+    /// With what is said of its kernel.
+    Gpu(Box<UploadedInspection>, &'static str),
     Oracle {
         inputs: &'a Inputs<'a>,
         options: Options,
@@ -43,7 +44,10 @@ impl<'a> Source<'a> {
                 ..Inspection::default()
             };
             let uploaded = attention.upload_inspection(inputs, options, &inspection)?;
-            return Ok(Source::Gpu(Box::new(uploaded)));
+            return Ok(Source::Gpu(
+                Box::new(uploaded),
+                beside_tuning(attention, plan),
+            ));
         }
         let dims = inputs.validate(options)?;
         let norms = norms(inputs, &dims, output_weight.as_ref())?;
@@ -62,7 +66,7 @@ impl<'a> Source<'a> {
     /// The kernel of the forward pass, with the reason for it.
     pub fn kernel(&self) -> Result<Option<String>, Error> {
         match self {
-            Source::Gpu(uploaded) => Ok(Some(kernel_of(&uploaded.forward_plan()?))),
+            Source::Gpu(uploaded, beside) => Ok(Some(kernel_of(&uploaded.forward_plan()?, beside))),
             Source::Oracle { .. } => Ok(None),
         }
     }
@@ -70,7 +74,7 @@ impl<'a> Source<'a> {
     /// A quantity of chosen pairs.
     pub fn pairs(&self, pairs: &Pairs) -> Result<Vec<f32>, Error> {
         match self {
-            Source::Gpu(uploaded) => uploaded.pairs(pairs),
+            Source::Gpu(uploaded, _) => uploaded.pairs(pairs),
             Source::Oracle {
                 inputs,
                 options,
