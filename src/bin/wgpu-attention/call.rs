@@ -1,7 +1,7 @@
 //! The attention call of a file: its operands in one order of axes, its options, and
 //! what to say of both.
 
-use wgpu_attention::{Dims, Inputs};
+use wgpu_attention::{Dims, Error, Inputs};
 
 use crate::array::Array;
 use crate::case::{File, Problem};
@@ -62,11 +62,11 @@ impl Call {
         Ok(Call { problem, settled })
     }
 
-    /// The sizes; where they do not fit, the message says if another layout does.
+    /// The sizes; where shapes do not fit, the message says if another layout does.
     pub fn dims(&self, inputs: &Inputs<'_>) -> Result<Dims, String> {
         let dims = inputs.validate(&self.problem.options);
-        dims.map_err(|error| match self.swapped() {
-            Some(swapped) if !self.settled.names_layout() => {
+        dims.map_err(|error| match (&error, self.swapped()) {
+            (Error::Shape { .. }, Some(swapped)) if !self.settled.names_layout() => {
                 format!(
                     "{error}\nhint: --layout bshd reads it as {}",
                     sizes(&swapped)
