@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(shown(name), escaped);
         assert_eq!(shown(&"é".repeat(MAX_NAME)), "é".repeat(MAX_NAME));
         let long = format!("{}\n{}", "é".repeat(100_000), "n".repeat(50));
-        let tail = format!(" ... 99851 characters ... {}", "n".repeat(50));
+        let tail = format!(" ... 99901 characters ... {}", "n".repeat(50));
         assert_eq!(shown(&long), format!("{}{tail}", "é".repeat(100)));
         // JSON is the same document afterwards.
         let document = serde_json::json!({ "name": name });
