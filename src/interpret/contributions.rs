@@ -217,6 +217,16 @@ mod tests {
     }
 
     #[test]
+    fn no_keys_of_any_width_cost_nothing() {
+        let started = std::time::Instant::now();
+        // Where so much may not be reserved at all it is an error.
+        if let Ok(none) = Contributions::new(&[], &[], MAX_SEQUENCE) {
+            assert_eq!((none.shape(), none.output()[7]), ([0, MAX_SEQUENCE], 0.0));
+        }
+        assert!(started.elapsed().as_secs_f32() < 1.0);
+    }
+
+    #[test]
     fn what_does_not_fit_is_named() {
         let found = Contributions::new(&[0.5, 0.5], &[1.0; 4], 2).unwrap();
         let weight = [1.0; 12];

@@ -1,8 +1,8 @@
 //! The weights of a head.
 
 use super::row::Row;
-use crate::error::{Error, Result};
-use crate::memory::{collected, filled};
+use crate::error::{Error, Result, no_memory};
+use crate::memory::collected;
 
 /// The largest weight of a saturated row is above this, unless another threshold is
 /// given to [`Weights::saturated`].
@@ -211,9 +211,10 @@ pub(super) fn check_count(operand: &'static str, count: usize, shape: &[usize]) 
     ))
 }
 
-/// `count` zeros.
+/// `count` zeros. The system gives them page by page, as they are first used: a long list
+/// of which little is used costs little.
 pub(super) fn zeros(what: &str, count: usize) -> Result<Vec<f64>> {
-    filled(what, &[count], 0.0)
+    bytemuck::allocation::try_zeroed_vec(count).map_err(|()| no_memory(what, count))
 }
 
 #[cfg(test)]

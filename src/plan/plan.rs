@@ -267,6 +267,9 @@ impl Plan {
     }
 }
 
+/// The most dispatches that a plan prints.
+const MAX_SHOWN: usize = 64;
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "problem: {}", self.problem)?;
@@ -281,12 +284,15 @@ impl fmt::Display for Plan {
         if self.passes.is_empty() {
             write!(f, "\nnothing to do: an axis is empty")?;
         }
-        for pass in &self.passes {
+        for pass in self.passes.iter().take(MAX_SHOWN) {
             let (name, [x, y]) = (pass.shader.name(), pass.grid);
             let lanes = pass.shader.lanes(pass.specialization);
             write!(f, "\n  {name}: {x} x {y} workgroups of {lanes}")?;
         }
-        Ok(())
+        match self.passes.len().saturating_sub(MAX_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
     }
 }
 

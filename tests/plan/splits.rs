@@ -314,7 +314,15 @@ fn a_plan_has_a_largest_number_of_dispatches() {
     };
     let most = MAX_DISPATCHES;
     for (heads, lengths) in [(most, false), (most - 1, true)] {
-        assert_eq!(plan_of(heads, lengths).unwrap().dispatches(), most);
+        let plan = plan_of(heads, lengths).unwrap();
+        assert_eq!(plan.dispatches(), most);
+        // Not all of them are printed.
+        let text = plan.to_string();
+        assert!(
+            text.ends_with(&format!("\n  and {} more", most - 64)),
+            "{}",
+            text.len()
+        );
         let refused = reasons(plan_of(heads + 1, lengths).unwrap_err());
         assert!(
             refused[0].contains("parts of 1 batch entries, 1 heads, 1 rows"),

@@ -62,20 +62,17 @@ impl Call {
         Ok(Call { problem, settled })
     }
 
-    /// The sizes; where they do not fit, the message says if another layout does.
+    /// The sizes; where shapes do not fit, the message says if another layout does.
     pub fn dims(&self, inputs: &Inputs<'_>) -> Result<Dims, String> {
         let dims = inputs.validate(&self.problem.options);
-        dims.map_err(|error| {
-            let is_of_sizes = matches!(error, Error::Shape { .. });
-            match self.swapped().filter(|_| is_of_sizes) {
-                Some(swapped) if !self.settled.names_layout() => {
-                    format!(
-                        "{error}\nhint: --layout bshd reads it as {}",
-                        sizes(&swapped)
-                    )
-                }
-                _ => error.to_string(),
+        dims.map_err(|error| match (&error, self.swapped()) {
+            (Error::Shape { .. }, Some(swapped)) if !self.settled.names_layout() => {
+                format!(
+                    "{error}\nhint: --layout bshd reads it as {}",
+                    sizes(&swapped)
+                )
             }
+            _ => error.to_string(),
         })
     }
 

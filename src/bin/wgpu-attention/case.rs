@@ -8,7 +8,7 @@ use wgpu_attention::{Alignment, BoolMask, Inputs, MaskData, Options, Polarity};
 
 use crate::array::{Array, Values};
 use crate::report::shown;
-use crate::{input, json, numpy};
+use crate::{input, json, numpy, options};
 
 /// Tensors and attributes of one file.
 #[derive(Debug, Clone, Default)]
@@ -105,9 +105,19 @@ impl File {
         }
     }
 
+    /// A number, parsed; `None` where it is absent.
+    pub fn number(&self, name: &str) -> Result<Option<f32>, String> {
+        let text = self.metadata.get(name);
+        let number = text.map(|text| {
+            let what = |e| format!("metadata {name}: {:?}: {e}", shown(text));
+            options::number(text).map_err(what)
+        });
+        number.transpose()
+    }
+
     /// A softcap, where 0 stands for none.
     pub fn softcap(&self) -> Result<Option<f32>, String> {
-        Ok(self.attribute::<f32>("softcap")?.filter(|&c| c != 0.0))
+        Ok(self.number("softcap")?.filter(|&c| c != 0.0))
     }
 
     /// One side of a window, where -1 (any negative number) stands for open.

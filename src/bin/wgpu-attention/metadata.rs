@@ -8,7 +8,7 @@
 use wgpu_attention::Alignment;
 
 use crate::case::File;
-use crate::options::{Layout, MaskPolarity, Side, alignment, side};
+use crate::options::{self, Layout, MaskPolarity, Side, alignment, side};
 
 /// What the metadata says; `None` for what it does not speak of.
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ pub fn given(file: &File) -> Result<Given, String> {
         let word = text.trim().to_lowercase();
         let word = word.as_str();
         let dashed = word.replace('_', "-");
-        let number = || word.parse::<f32>().ok();
+        let number = || options::number(word).ok();
         let is_read = match key.as_str() {
             "scale" if word == "default" => set(&mut given.scale, Some(None)),
             "scale" => set(&mut given.scale, number().map(Some)),
@@ -271,6 +271,8 @@ mod tests {
         assert_eq!((python.causal, python.alignment), (Some(true), None));
         for (key, text) in [
             ("scale", "big"),
+            ("scale", "-1e-50"),
+            ("softcap", "0.0001e-45"),
             ("softcap", ""),
             ("causal", "yes"),
             ("window_left", "4294967296"),

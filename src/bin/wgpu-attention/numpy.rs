@@ -6,7 +6,7 @@
 mod header;
 
 use std::collections::BTreeSet;
-use std::io::{self, Cursor, Read, Seek, Write};
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 
 use safetensors::tensor::{Dtype, TensorView, View};
 
@@ -184,6 +184,12 @@ pub fn write_npy(array: &Array, mut to: impl Write) -> io::Result<()> {
 
 /// Writes an .npz file, not compressed, as `numpy.savez` does.
 pub fn write_npz(arrays: &[(String, Array)], to: impl Write + Seek) -> io::Result<()> {
+    let mut to = Failing { to, failed: None };
+    let written = archive(arrays, &mut to);
+    to.failed.map_or(written, Err)
+}
+
+fn archive(arrays: &[(String, Array)], to: impl Write + Seek) -> io::Result<()> {
     let mut archive = zip::ZipWriter::new(to);
     for (name, array) in arrays {
         let options = zip::write::SimpleFileOptions::default()
@@ -194,6 +200,54 @@ pub fn write_npz(arrays: &[(String, Array)], to: impl Write + Seek) -> io::Resul
     }
     archive.finish()?;
     Ok(())
+}
+
+/// A file that keeps its first error and takes everything after it: an archive that is
+/// dropped on an error goes on writing, and would tell stderr that it cannot.
+struct Failing<W> {
+    to: W,
+    failed: Option<io::Error>,
+}
+
+impl<W> Failing<W> {
+    fn keep<T: Copy>(
+        &mut self,
+        instead: T,
+        call: impl FnOnce(&mut W) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.failed.is_some() {
+            return Ok(instead);
+        }
+        call(&mut self.to).or_else(|error| {
+            let kind = error.kind();
+            self.failed = Some(error);
+            match kind {
+                // The caller tries again.
+                io::ErrorKind::Interrupted => {
+                    self.failed = None;
+                    Err(kind.into())
+                }
+                _ => Ok(instead),
+            }
+        })
+    }
+}
+
+impl<W: Write> Write for Failing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.keep(bytes.len(), |to| to.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.keep((), W::flush)
+    }
+}
+
+impl<W: Seek> Seek for Failing<W> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        // Behind every start, as positions are subtracted.
+        self.keep(u64::from(u32::MAX) << 16, |file| file.seek(to))
+    }
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub fn job(file: &File) -> Result<Job, String> {
     let past = nk - axis(&new_key, 2)?;
 
     let mut options = Options::default();
-    options.scale = file.attribute("scale")?;
+    options.scale = file.number("scale")?;
     options.softcap = file.softcap()?;
     options.causal = file.flag("is_causal")?;
     options.window = Window {

@@ -9,12 +9,13 @@ use wgpu_attention::{Alignment, Options, Polarity, Window};
 
 use crate::case::File;
 use crate::metadata::{self, Given};
+use crate::report::listed;
 
 /// Options that a file's metadata can give too, and how its tensors are laid out.
 #[derive(Debug, Default, Args)]
 pub struct OptionArgs {
     /// Scores become C*tanh(score/C); 0 for none.
-    #[arg(long, value_name = "C")]
+    #[arg(long, value_name = "C", value_parser = number)]
     softcap: Option<f32>,
     /// Keys before the own position that are visible, itself not counted; -1 for all.
     #[arg(long, value_name = "KEYS", value_parser = side)]
@@ -307,10 +308,7 @@ impl Settled {
         part("layout", format!("layout {}", self.layout.name()));
         let mut lines = vec![format!("options  {}", parts.join(", "))];
         if !self.unread.is_empty() {
-            let unread: Vec<String> = (self.unread.iter())
-                .map(|key| crate::report::shown(key))
-                .collect();
-            lines.push(format!("unread   metadata {}", unread.join(", ")));
+            lines.push(format!("unread   metadata {}", listed(&self.unread, 16)));
         }
         lines
     }
@@ -368,6 +366,16 @@ pub fn alignment(text: &str) -> Result<Alignment, String> {
         number => number.parse().map(Alignment::Offset).map_err(|_| {
             "expected top-left, bottom-right, per-sequence or a 32-bit number".to_owned()
         }),
+    }
+}
+
+/// Parses a number; one that only rounds to 0 is refused.
+pub fn number(text: &str) -> Result<f32, String> {
+    let number: f32 = text.parse().map_err(|_| "expected a number".to_owned())?;
+    let digits = text.split(['e', 'E']).next().unwrap_or_default();
+    match number == 0.0 && digits.contains(|c: char| ('1'..='9').contains(&c)) {
+        true => Err("is not 0, but too small for F32, which would read it as 0".to_owned()),
+        false => Ok(number),
     }
 }
 

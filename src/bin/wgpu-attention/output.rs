@@ -18,6 +18,11 @@ pub fn target<'a>(
     let Some(file) = output.file_name() else {
         return Err(named(&"is no name of a file"));
     };
+    if output == Path::new("-") {
+        return Err(named(
+            &"is no file; what is written does not go to stdout (./- is a file)",
+        ));
+    }
     if output.is_symlink() || output.exists() {
         let real = output.canonicalize().map_err(|e| named(&e))?;
         if !real.is_file() {

@@ -75,7 +75,7 @@ impl Reporter {
 
     /// Says what is being done now.
     pub fn doing(&self, what: impl Into<String>) {
-        self.bar.set_message(shown(&what.into()));
+        self.bar.set_message(escaped(&what.into()));
     }
 
     /// One step further.
@@ -99,15 +99,44 @@ impl Drop for Reporter {
     }
 }
 
-/// Writes a line to stderr.
-pub fn tell(line: impl AsRef<str>) {
-    eprintln!("{}", visible(line.as_ref()));
+/// The most characters of a name from a file, and of a line of a message.
+const MAX_NAME: usize = 200;
+const MAX_LINE: usize = 2_000;
+
+/// Writes a message to stderr; lines that are too long lose their middle.
+pub fn tell(message: impl AsRef<str>) {
+    let lines = visible(message.as_ref());
+    let lines: Vec<String> = lines.split('\n').map(|l| shortened(l, MAX_LINE)).collect();
+    eprintln!("{}", lines.join("\n"));
+}
+
+/// `text`, or its beginning and its end if it has more than `most` characters.
+fn shortened(text: &str, most: usize) -> String {
+    let count = match text.len() > most {
+        true => text.chars().count(),
+        false => 0,
+    };
+    if count <= most {
+        return text.to_owned();
+    }
+    let at = |n: usize| text.char_indices().nth(n).map_or(text.len(), |(at, _)| at);
+    let (head, tail) = (at(most / 2), at(count - most / 4));
+    let left_out = count - most / 2 - most / 4;
+    format!(
+        "{} ... {left_out} characters ... {}",
+        &text[..head],
+        &text[tail..]
+    )
 }
 
 /// A name from a file, for people: what a terminal would act on or not show (control
 /// characters, line breaks among them, and marks that turn the direction of text) as
-/// JSON's `\u` escapes, everything else as it is.
+/// JSON's `\u` escapes, everything else as it is. A long one loses its middle.
 pub fn shown(name: &str) -> String {
+    escaped(&shortened(name, MAX_NAME))
+}
+
+fn escaped(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for c in name.chars() {
         match is_hidden(c) {
@@ -122,10 +151,20 @@ pub fn shown(name: &str) -> String {
     shown
 }
 
+/// Names for a message, the first `most` of them.
+pub fn listed(names: &[String], most: usize) -> String {
+    let first = names[..most.min(names.len())].iter();
+    let first = first.map(|name| shown(name)).collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(most + 1) {
+        None => first,
+        Some(rest) => format!("{first} and {} more", rest + 1),
+    }
+}
+
 /// The same of text whose lines are meant: all that is printed goes through it. JSON
 /// stays JSON, with the same strings.
 fn visible(text: &str) -> String {
-    let lines: Vec<String> = text.split('\n').map(shown).collect();
+    let lines: Vec<String> = text.split('\n').map(escaped).collect();
     lines.join("\n")
 }
 
@@ -160,6 +199,10 @@ mod tests {
         let name = "Q\u{1b}[2J\r\n\u{9b}31m \u{202e}é漢🙂\u{e0041}\t\\";
         let escaped = "Q\\u001b[2J\\u000d\\u000a\\u009b31m \\u202eé漢🙂\\udb40\\udc41\\u0009\\";
         assert_eq!(shown(name), escaped);
+        assert_eq!(shown(&"é".repeat(MAX_NAME)), "é".repeat(MAX_NAME));
+        let long = format!("{}\n{}", "é".repeat(100_000), "n".repeat(50));
+        let tail = format!(" ... 99901 characters ... {}", "n".repeat(50));
+        assert_eq!(shown(&long), format!("{}{tail}", "é".repeat(100)));
         // JSON is the same document afterwards.
         let document = serde_json::json!({ "name": name });
         let printed = visible(&format!("{document:#}"));

@@ -17,7 +17,7 @@ use crate::array::{Array, Values};
 use crate::backend::{BackendArgs, BackendKind};
 use crate::call::{self, Call};
 use crate::case::File;
-use crate::options::{CommonFlags, Layout, OptionArgs};
+use crate::options::{CommonFlags, Layout, OptionArgs, number};
 use crate::report::{Reporter, Stop, tell};
 use crate::{memory, numpy, output};
 
@@ -46,7 +46,7 @@ pub struct RunArgs {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Factor on q.k [default: 1/sqrt(Dqk)].
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     scale: Option<f32>,
     /// Query i sees keys up to its own position only.
     #[arg(long)]

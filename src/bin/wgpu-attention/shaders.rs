@@ -73,6 +73,9 @@ pub struct ShadersArgs {
 
 pub fn shaders(args: &ShadersArgs) -> Result<ExitCode, Stop> {
     let plan = plan(args)?;
+    if args.out.exists() && !args.out.is_dir() {
+        return Err(failed(&args.out, "is no folder"));
+    }
     fs::create_dir_all(&args.out).map_err(|e| failed(&args.out, e))?;
     let mut rows = Vec::new();
     let mut drafts = Vec::new();

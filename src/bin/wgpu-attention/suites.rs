@@ -281,7 +281,7 @@ impl Call {
 
 fn common_options(file: &File) -> Result<Options, String> {
     let mut options = Options::default();
-    options.scale = file.attribute("scale")?;
+    options.scale = file.number("scale")?;
     options.softcap = file.softcap()?;
     Ok(options)
 }
@@ -289,7 +289,7 @@ fn common_options(file: &File) -> Result<Options, String> {
 fn captured_options(file: &File) -> Result<Options, String> {
     let mut options = Options::default();
     if file.metadata.get("scale").is_some_and(|s| s != "default") {
-        options.scale = file.attribute("scale")?;
+        options.scale = file.number("scale")?;
     }
     match file.metadata.get("causal").map(String::as_str) {
         None | Some("none") => {}

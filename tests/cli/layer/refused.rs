@@ -418,8 +418,8 @@ fn long_names_take_no_time() {
         parts = with(parts, &format!("{long}{n}"), &[1]);
     }
     let parts = parts.without(&format!("{long}.output.dense.weight"));
-    let missing = format!("no tensor {long}.output.dense.weight; its names are ");
-    desk.says(parts, &[], &[&missing]);
+    let missing = "nn.output.dense.weight; its names are ";
+    desk.says(parts, &[], &["no tensor nnn", missing]);
     let spent = start.elapsed();
     assert!(spent < limit, "a missing weight: {spent:?}");
     // An input of such a name, which an argument can just hold, and one that is another's.
@@ -443,4 +443,42 @@ fn long_names_take_no_time() {
     desk.says(parts, &flags, &["--mask: "]);
     let spent = start.elapsed();
     assert!(spent < limit, "a prefix and keys: {spent:?}");
+}
+
+/// A config's sizes are the checkpoint's.
+#[test]
+fn sizes_of_the_config_that_are_not_the_weights() {
+    let desk = Desk::new();
+    let path = of("bert").at(desk.path("model"));
+    let run = |config: &str, flags: &[&str]| {
+        std::fs::write(desk.path("config.json"), config).unwrap();
+        layer(&path, &desk.x, &[flags, &["--backend", "oracle"]].concat())
+    };
+    let fits = r#"{"hidden_size": 24, "head_dim": 6, "d_kv": null}"#;
+    assert!(run(fits, &[]).status.success());
+    let query = "bert.encoder.layer.0.attention.self.query.weight: ";
+    for (config, why, way_out) in [
+        (
+            r#"{"hidden_size": 25}"#,
+            "inputs: expected 25, as ",
+            "--assume-plain",
+        ),
+        (
+            r#"{"d_model": "many"}"#,
+            "d_model \"many\", got 24; ",
+            "--assume-plain",
+        ),
+        (r#"{"head_dim": 8}"#, "expected 8, as ", "--heads"),
+        (r#"{"d_kv": 12}"#, "d_kv 12, got 6; ", "--heads"),
+        (r#"{"attention_head_size": 5}"#, "got 6; ", "--heads"),
+    ] {
+        let errors = stderr(&run(config, &[]));
+        for word in [query, why, way_out] {
+            assert!(errors.contains(word), "expected {word:?} in {errors}");
+        }
+        let flag = [way_out, "4"];
+        let flags = &flag[..if way_out == "--heads" { 2 } else { 1 }];
+        let way = run(config, flags);
+        assert!(way.status.success(), "{config}: {}", stderr(&way));
+    }
 }

@@ -10,6 +10,7 @@ use crate::json;
 use crate::layer::judge::assume;
 use crate::layer::models;
 use crate::layer::tensors::Tensors;
+use crate::report::shown;
 
 /// Names of the number of (query) heads in use.
 const HEADS: [&str; 8] = [
@@ -21,6 +22,16 @@ const HEADS: [&str; 8] = [
     "decoder_attention_heads",
     "n_head",
     "n_heads",
+];
+
+/// Names of the width of X, and of the width of a head.
+pub const WIDTH: [&str; 4] = ["hidden_size", "d_model", "n_embd", "embed_dim"];
+pub const HEAD_WIDTH: [&str; 5] = [
+    "head_dim",
+    "d_kv",
+    "attention_head_size",
+    "kv_channels",
+    "head_size",
 ];
 
 /// Half of a model.
@@ -177,6 +188,30 @@ impl Config {
             }
         }
         Ok(None)
+    }
+
+    /// Refuses a size under one of `keys` that is not `got`, that of `what`; `unless` is
+    /// the way out.
+    pub fn expect(
+        &self,
+        keys: &[&str],
+        (what, got): (&str, usize),
+        unless: &str,
+    ) -> Result<(), String> {
+        for (source, values) in &self.0 {
+            let set = keys
+                .iter()
+                .filter_map(|key| Some((key, values.get(*key).filter(|v| !v.is_null())?)));
+            for (key, value) in set {
+                if count(value) != Some(got) {
+                    let value = shown(&value.to_string());
+                    return Err(format!(
+                        "{what}: expected {value}, as {source} has {key} {value}, got {got}; {unless}"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// `of` heads less those that `pruned_heads` names for the layer at `prefix`.

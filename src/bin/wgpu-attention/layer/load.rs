@@ -3,9 +3,9 @@
 use crate::array::Array;
 use crate::layer::judge::assume;
 use crate::layer::scheme::Scheme;
-use crate::layer::tensors::{Tensors, listed};
+use crate::layer::tensors::Tensors;
 use crate::multi_head::Linear;
-use crate::report::shown;
+use crate::report::{listed, shown};
 
 /// A layer of a checkpoint.
 #[derive(Debug)]

@@ -12,7 +12,8 @@
 
 use std::collections::HashSet;
 
-use crate::layer::tensors::{Tensors, listed};
+use crate::layer::tensors::Tensors;
+use crate::report::listed;
 
 /// A way of naming the tensors of an attention layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

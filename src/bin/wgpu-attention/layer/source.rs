@@ -11,10 +11,10 @@ use crate::layer::judge::{self, Asked, Judged};
 use crate::layer::load::{self, Found, Part, Trust};
 use crate::layer::models;
 use crate::layer::scheme::{self, Scheme};
-use crate::layer::tensors::{TensorPath, Tensors, listed};
+use crate::layer::tensors::{TensorPath, Tensors};
 use crate::multi_head::Layer;
-use crate::options::CommonFlags;
-use crate::report::shown;
+use crate::options::{CommonFlags, number};
+use crate::report::{listed, shown};
 
 /// Which layer, and what attention takes besides X.
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ pub struct SourceArgs {
     #[arg(long, requires = "input")]
     assume_plain: bool,
     /// Factor on q.k [default: 1/sqrt(head_dim)].
-    #[arg(long)]
+    #[arg(long, value_parser = number)]
     scale: Option<f32>,
 }
 
@@ -169,6 +169,21 @@ impl SourceArgs {
                 (heads.count, heads.from)
             }
         };
+        if !self.assume_plain {
+            let width = format!("{}: inputs", shown(&query.weight));
+            let unless = judge::assume();
+            config.expect(&config::WIDTH, (&width, query.inputs()), unless)?;
+        }
+        let divides = q_heads > 0 && query.outputs().is_multiple_of(q_heads);
+        if !self.assume_plain && self.heads.is_none() && divides {
+            let what = format!(
+                "{}: the width of each of {q_heads} heads ({heads_from})",
+                shown(&query.weight)
+            );
+            let unless = "--heads says how many there are";
+            let width = query.outputs() / q_heads;
+            config.expect(&config::HEAD_WIDTH, (&what, width), unless)?;
+        }
         let kv_heads = heads([query, key, value, output], q_heads, self.kv_heads)?;
         let mut options = Options::default();
         options.causal = judged.causal;

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use safetensors::tensor::{Metadata, TensorView};
 
 use crate::array::Array;
-use crate::report::shown;
+use crate::report::{listed, shown};
 use crate::{input, json, memory};
 
 /// The longest header that the format allows, in bytes.
@@ -180,16 +180,6 @@ impl TensorPath {
     }
 }
 
-/// Names for a message, the first `most` of them.
-pub fn listed(names: &[String], most: usize) -> String {
-    let first = names[..most.min(names.len())].iter();
-    let first = first.map(|name| shown(name)).collect::<Vec<_>>().join(", ");
-    match names.len().checked_sub(most + 1) {
-        None => first,
-        Some(rest) => format!("{first} and {} more", rest + 1),
-    }
-}
-
 /// So that layer 2 comes before layer 10.
 fn by_number(name: &str) -> Vec<(Option<u64>, String)> {
     let parts = name.split('.');
@@ -198,15 +188,15 @@ fn by_number(name: &str) -> Vec<(Option<u64>, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_NAME, nearest};
+    use super::{MAX_NAME, nearest, shown};
 
     #[test]
     fn a_name_is_compared_with_short_ones_alone() {
         let long = |end: &str| format!("{}{end}", "a".repeat(MAX_NAME));
         let names = || vec![long("b"), "key".to_owned(), "quey".to_owned()];
         assert_eq!(nearest("query", names()), "nearest are quey, key");
-        let shown = format!("its names are {}, key, quey", long("b"));
-        assert_eq!(nearest(&long("c"), names()), shown);
+        let all = format!("its names are {}, key, quey", shown(&long("b")));
+        assert_eq!(nearest(&long("c"), names()), all);
         let none = nearest("query", vec![long("b")]);
         assert_eq!(
             none,
