@@ -2,6 +2,7 @@
 //! uniform, its pipeline. Knows no problem.
 
 pub mod compose;
+pub mod file_lists;
 pub mod module;
 pub mod pipeline;
 pub mod pipeline_cache;

@@ -1,5 +1,6 @@
 //! The table of shaders: a row for each root in `shaders/`, in the order of [`Shader`].
 
+use crate::kernel::file_lists::*;
 use crate::kernel::module::*;
 use crate::kernel::shader::Access::{Read, Write};
 use crate::kernel::shader::{Access, Axes, LoadsAxis, Proof, Shader, ShaderRow, Slot, Workgroup};
@@ -38,15 +39,6 @@ const PROJECTION: &[(Slot, Access)] = &[
     (Slot::Output, Write),
     (Slot::Bias, Read),
 ];
-
-/// Numbers: the uniform, storage types.
-const NUMBERS: &[Module] = &[PARAMS, DTYPE];
-
-/// The same, and what a row may see by position and lengths.
-const BASE: &[Module] = &[PARAMS, DTYPE, SEQUENCE];
-
-/// A row: which pairs are visible, their scores, its softmax.
-const ROW: &[Module] = &[VISIBILITY, SCORE, SOFTMAX];
 
 pub(crate) static ROWS: [ShaderRow; 14] = [
     ShaderRow {
@@ -413,61 +405,5 @@ impl Shader {
     /// Whether the text uses subgroups.
     pub fn needs_subgroups(self) -> bool {
         self.row().subgroups
-    }
-}
-
-/// A workgroup's tile.
-fn tile(key: Specialization) -> &'static [Module] {
-    match key.shared {
-        false => &[UNIFORM_READ, GRID, TILE],
-        true => &[UNIFORM_SHARED, GRID, TILE],
-    }
-}
-
-/// Loads of queries and keys, and the scores of a tile.
-fn rows(key: Specialization) -> &'static [Module] {
-    match (key.loads, key.kv_dtype) {
-        (Loads::Words, _) => &[ROWS_NARROW, SCORES_TILE],
-        (_, DType::F32) => &[QUAD_F32, ROWS_WIDE, SCORES_TILE],
-        (_, DType::F16 | DType::BF16) => &[QUAD_HALF, ROWS_WIDE, SCORES_TILE],
-    }
-}
-
-/// Loads of values, their sum over a tile, and the output.
-fn values(key: Specialization) -> &'static [Module] {
-    match key.loads {
-        Loads::Words => &[VALUES_NARROW, VALUES_TILE, STORE, OUTPUT_TILE],
-        _ => &[VALUES_WIDE, VALUES_TILE, STORE, OUTPUT_TILE],
-    }
-}
-
-/// What a lane-broadcast kernel loads chunks of queries and keys with.
-fn chunks(key: Specialization) -> Vec<Module> {
-    let is_wide = key.loads == Loads::WideChunks;
-    let pick = |first: bool, yes: Module, no: Module| if first { yes } else { no };
-    let mut modules = vec![pick(is_wide, CELL_WIDE, CELL)];
-    if key.loads == Loads::Words {
-        modules.push(CHUNK_WORDS);
-        return modules;
-    }
-    let [query, keys] = [key.query_dtype, key.kv_dtype].map(|dtype| dtype == DType::F32);
-    if query || keys {
-        modules.push(pick(is_wide, CHUNK_WIDE_F32, CHUNK_F32));
-    }
-    if !query || !keys {
-        modules.push(QUAD_HALF);
-        modules.push(pick(is_wide, CHUNK_WIDE_HALVES, CHUNK_HALVES));
-    }
-    modules.push(pick(query, CHUNK_QUERY_F32, CHUNK_QUERY_HALVES));
-    modules.push(pick(keys, CHUNK_KEYS_F32, CHUNK_KEYS_HALVES));
-    modules
-}
-
-/// What it loads chunks of values with, after those.
-fn value_chunks(key: Specialization) -> Module {
-    match (key.loads, key.kv_dtype) {
-        (Loads::Words, _) => CHUNK_VALUES_WORDS,
-        (_, DType::F32) => CHUNK_VALUES_F32,
-        (_, DType::F16 | DType::BF16) => CHUNK_VALUES_HALVES,
     }
 }
