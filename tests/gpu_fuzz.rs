@@ -1,5 +1,5 @@
 //! Random calls on the adapter by kernels that look at each of their indices, between
-//! guard bands; devices that are lost midway; many threads; many runs.
+//! guard bands; devices that are lost midway; many threads.
 //!
 //! Bounded by default. `WGPU_ATTENTION_FUZZ=20` makes 20 times as many rounds.
 
@@ -9,7 +9,6 @@ mod gpu;
 #[path = "common/indices.rs"]
 mod indices;
 
-use allocation_counter::measure;
 use common::{OwnedCase, Shape, generate, random_case};
 use gpu::guest::{Guest, Setup};
 use gpu::memory::Layout;
@@ -275,41 +274,4 @@ fn sixteen_threads_at_once() {
     });
     assert_eq!(reports.len(), 16);
     reports.into_iter().for_each(|report| report.finish(4));
-}
-
-/// 10,000 recordings of a prepared plan: the same bits to the end, no pipeline more, and
-/// no memory of the host that grows from one to the next.
-#[test]
-fn ten_thousand_runs() {
-    let case = generate(5, Shape::f32([1, 2, 9, 8], 1, 33, 5), &[]);
-    let attention = Attention::new(gpu().device(), gpu().queue()).unwrap();
-    let guest = Guest::new(&attention, &case, &Setup::default()).unwrap();
-    let runs = |count: usize| {
-        for _ in 0..count / 100 {
-            let mut encoder = attention
-                .device()
-                .create_command_encoder(&Default::default());
-            for _ in 0..100 {
-                guest.record(&guest.prepared, &mut encoder).unwrap();
-            }
-            attention.queue().submit([encoder.finish()]);
-            attention
-                .device()
-                .poll(wgpu_attention::wgpu::PollType::wait_indefinitely())
-                .unwrap();
-        }
-        guest.read().unwrap().output
-    };
-    let first = runs(1000);
-    let pipelines = attention.pipelines();
-    let mut last = Vec::new();
-    let grown = measure(|| last = runs(9000)).bytes_current;
-    assert_eq!(first, last);
-    assert_eq!(attention.pipelines(), pipelines);
-    // What a run kept would be there 9000 times.
-    assert!(grown < 9000, "{grown} bytes");
-    let expected = oracle(&case);
-    let mut report = Report::new();
-    report.judge("the last run", &expected, &guest.read().unwrap());
-    report.finish(1);
 }
